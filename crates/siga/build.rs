@@ -1,4 +1,4 @@
-//! Builds the preload library, which the program carries inside (`siga exec`).
+//! Builds the preload library, which the program carries inside (`siga exec`), and says from which commit the program is built.
 //!
 //! The program is static, and a static target cannot have a shared library. So cargo builds the crate `siga-preload` a second time,
 //! for the same target without static linking, below this script's output directory.
@@ -30,5 +30,36 @@ fn main() {
     build.env("RUSTFLAGS", "-C target-feature=-crt-static --cfg siga_preload_library");
     let status = build.status().unwrap_or_else(|error| panic!("cannot run cargo: {error}"));
     assert!(status.success(), "the preload library cannot be built: {status}");
+    println!("cargo::rustc-env=SIGA_COMMIT={}", commit(&root));
+    println!("cargo::rustc-env=SIGA_FEATURES={}", features());
     println!("cargo::rustc-env=SIGA_PRELOAD_LIBRARY={}", out.join(target).join("release/libsiga_preload.so").display());
+}
+
+/// Returns the commit of the sources, with a mark if files differ from it; "unknown" outside a git repository.
+fn commit(root: &PathBuf) -> String {
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git").current_dir(root).args(arguments).output().ok()?;
+        let text = String::from_utf8(output.stdout).ok()?;
+        output.status.success().then(|| text.trim().to_owned())
+    };
+    // This file of git changes with each commit.
+    if let Some(log) =
+        git(&["rev-parse", "--git-path", "logs/HEAD"]).map(|path| root.join(path)).filter(|path| path.exists())
+    {
+        println!("cargo::rerun-if-changed={}", log.display());
+    }
+    let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else { return "unknown".to_owned() };
+    match git(&["status", "--porcelain", "--untracked-files=no"]) {
+        Some(changed) if changed.is_empty() => commit,
+        Some(_) | None => format!("{commit}, modified"),
+    }
+}
+
+/// Returns the cargo features of this build in words.
+fn features() -> String {
+    let enabled = env::vars().filter_map(|(name, _)| name.strip_prefix("CARGO_FEATURE_").map(str::to_lowercase));
+    let mut enabled: Vec<String> =
+        enabled.filter(|name| name != "default").map(|name| name.replace('_', "-")).collect();
+    enabled.sort();
+    if enabled.is_empty() { "none".to_owned() } else { enabled.join(", ") }
 }

@@ -31,12 +31,12 @@ pub fn bounded_option<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Strin
     Option::<String>::deserialize(from).map(|text| text.map(|text| cut(text, TEXT_BYTES_MAX)))
 }
 
-/// Returns true for invisible characters that change how other text appears: control characters, line separators and
-/// characters that set the text direction.
+/// Returns true for invisible characters that change how other text appears: control characters, line separators, characters that
+/// set the text direction, and those around annotations, which mark colours in reports.
 pub fn is_unseen(letter: char) -> bool {
     let turns = matches!(
         letter,
-        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}'
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
     );
     turns || letter.is_control()
 }

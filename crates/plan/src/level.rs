@@ -156,15 +156,34 @@ impl Level {
         Self { name: "plain".into(), ..Self::default() }
     }
 
-    /// Reads a shipped level by its name, or a level from a TOML file.
+    /// Reads a shipped level by its name, a level from a TOML file, or a packet filter from a file of nft (`.nft`). A packet filter is a
+    /// level that has the file's name and sets nothing else.
     ///
     /// # Errors
     /// Returns an error of kind `Usage` if the name is unknown, the file is missing or malformed, or a value is out of range.
     pub fn load(name_or_file: &str) -> Result<Self> {
         match Self::varied(name_or_file) {
             Some(level) => level,
+            None if name_or_file.ends_with(".nft") => Self::of_ruleset(name_or_file),
             None => Self::parse(&LEVELS.read(name_or_file)?, name_or_file),
         }
+    }
+
+    fn of_ruleset(path: &str) -> Result<Self> {
+        let bytes_max = u64::try_from(limits::RULESET_BYTES_MAX).unwrap_or(u64::MAX);
+        let text = file::read_named(Path::new(path), bytes_max).map_err(|error| {
+            Error::usage(format!("cannot read the packet filter {path}: {error}"))
+                .hint("give a file with rules in the language of nft")
+        })?;
+        let name = Path::new(path).file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_owned();
+        if Self::names().contains(&name.as_str()) {
+            return Err(Error::usage(format!("the packet filter {path} has the name of the shipped level {name}"))
+                .hint("give the file another name"));
+        }
+        let about = format!("The packet filter {name}.nft.");
+        let level = Self { name, about, nftables: Some(text), ..Self::default() };
+        level.check().map_err(|error| error.at(format!("packet filter {path}")))?;
+        Ok(level)
     }
 
     /// Builds a level with a feature added (`420+packing`) or removed (`430-packing`). Returns `None` if `name` names no variant.
@@ -395,6 +414,35 @@ mod tests {
             "{notices:?}"
         );
         assert_eq!(Level::notices("430-colocate"), [""; 0]);
+    }
+
+    #[test]
+    fn a_file_of_nft_is_a_level_and_a_bad_one_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let file = directory.path().join(name);
+            std::fs::write(&file, text).unwrap();
+            file.display().to_string()
+        };
+        let rules = "table ip x { chain y { type filter hook forward priority 0; } }\n";
+        let level = Level::load(&file("office.nft", rules)).unwrap();
+        assert_eq!((level.name.as_str(), level.settings()), ("office", vec!["nftables"]));
+        assert_eq!(level.nftables.as_deref(), Some(rules));
+        for (name, text, words) in [
+            ("empty.nft", " \n", "the ruleset is empty"),
+            ("other.nft", "include \"/etc/shadow\"\n", "the word `include`"),
+            ("escape.nft", "\u{1b}[2J", "control characters"),
+            ("plain.nft", rules, "name of the shipped level plain"),
+            ("a,b.nft", rules, "is no level name"),
+        ] {
+            let error = Level::load(&file(name, text)).unwrap_err();
+            assert_eq!(error.exit_status(), 2, "{name}");
+            assert!(error.to_string().contains(words), "{name}: {error}");
+        }
+        let absent = Level::load("absent.nft").unwrap_err();
+        assert!(absent.to_string().contains("cannot read the packet filter absent.nft"), "{absent}");
+        let long = file("long.nft", &"#".repeat(limits::RULESET_BYTES_MAX + 1));
+        assert!(Level::load(&long).is_err());
     }
 
     #[test]

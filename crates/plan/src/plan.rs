@@ -30,6 +30,9 @@ use siga_model::waiting::Waiting;
 pub struct Plan {
     /// A name for tables and the run directory.
     pub name: String,
+    /// What the plan asks, as a question. Reports begin with the answer.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub question: String,
     /// Paths that siga builds (`veth-routed`, `hipersockets-routed`, …), or two existing places as `PLACE>PLACE` (client, server).
     pub paths: Vec<String>,
     /// Workloads: presets or `rr:REQUEST/RESPONSE`, `crr:`, `strg:`, `strp:`, `udp-rr:`.
@@ -141,6 +144,7 @@ impl Default for Plan {
     fn default() -> Self {
         Self {
             name: "plan".into(),
+            question: String::new(),
             paths: vec!["veth".into(), "veth-routed".into()],
             workloads: vec!["rr-200-1000".into()],
             mtus: Vec::new(),

@@ -56,6 +56,22 @@ impl Unit {
         }
     }
 
+    /// The unit of CPU time per unit of work in every report: `us/trans` or `ms/MB`.
+    pub fn cpu_name(self) -> &'static str {
+        match self {
+            Self::Transaction => "us/trans",
+            Self::Megabyte => "ms/MB",
+        }
+    }
+
+    /// The factor that converts CPU milliseconds per unit of work to the unit of [`Self::cpu_name`].
+    pub fn cpu_scale(self) -> f64 {
+        match self {
+            Self::Transaction => 1_000.0,
+            Self::Megabyte => 1.0,
+        }
+    }
+
     /// `trans/sec` or `MB/sec`.
     pub fn rate_name(self) -> &'static str {
         match self {

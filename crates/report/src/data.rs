@@ -1,5 +1,6 @@
-//! The reports of a run for other programs: JSON (schema `siga/run/1`) and CSV. Figures are not rounded.
+//! The reports of a run for other programs: JSON (schema `siga/run/2`) and CSV. Figures are not rounded.
 
+use super::answer;
 use super::disturbance;
 use super::verdicts;
 use super::zvm::answers;
@@ -12,21 +13,24 @@ use siga_model::error::{Error, IoContext, Result};
 use siga_model::text;
 use siga_plan::matrix::Cell;
 use siga_plan::path::guest::NAMES;
-use siga_results::judge::{Answers, Beside, Comparison, RouterOverhead, Row};
+use siga_results::judge::{Answers, Beside, Judged, RouterOverhead, Row};
 use siga_results::reduce::{Blocks, Figure};
 use siga_results::store::Run;
 use siga_results::summary::{Component, Cpu, Reduced, Summary};
 
 /// Returns the report as one JSON object.
-pub(super) fn json(run: &Run, reduced: &Reduced, comparisons: &[Comparison], repeat: &Repeat) -> Result<String> {
+pub(super) fn json(run: &Run, judged: &Judged, repeat: &Repeat) -> Result<String> {
+    let Judged { median, agreed: reduced, comparisons } = judged;
     let answers = Answers::of(run, reduced, comparisons);
     let overheads: Vec<Value> = answers.overheads.iter().map(overhead).collect();
     let beside: Vec<Value> = answers.beside.iter().map(one_beside).collect();
     let skipped = reduced.skipped.iter().map(|one| of_cell(&one.cell, json!({ "skipped": one.reason })));
     let cells: Vec<Value> = reduced.cells.iter().map(cell).chain(skipped).collect();
     let report = json!({
-        "schema": "siga/run/1",
+        "schema": "siga/run/2",
         "plan": run.plan.name,
+        "question": run.plan.question,
+        "answer": answer::of(run, judged)?,
         "smoke": run.plan.smoke,
         "emulated": run.environment.is_emulated(),
         "environment": run.environment,
@@ -34,9 +38,9 @@ pub(super) fn json(run: &Run, reduced: &Reduced, comparisons: &[Comparison], rep
         "hops": overheads,
         "beside": beside,
         "comparisons": comparisons.iter().map(verdicts::value).collect::<Vec<_>>(),
-        "levels": levels(reduced, repeat)?,
+        "levels": levels(median, repeat)?,
         "disturbance": disturbance::of_run(run, &reduced.disturbance),
-        "findings": answers::json(reduced, repeat),
+        "findings": answers::json(median, repeat),
         "damage": run.damage,
     });
     let json = serde_json::to_string_pretty(&report).context("cannot write JSON")?;
@@ -54,8 +58,8 @@ fn of_cell(cell: &Cell, mut more: Value) -> Value {
 }
 
 fn cell(summary: &Summary) -> Value {
-    let cpu = &summary.cpu;
     let unit = summary.cell.workload.unit();
+    let cpu = &summary.cpu.times(unit.cpu_scale());
     let figures = json!({
         "io": summary.median.io,
         "trials": summary.trials,
@@ -66,7 +70,7 @@ fn cell(summary: &Summary) -> Value {
         "latency_corrected_us": summary.corrected,
         "cpu": {
             "method": cpu.method,
-            "unit": format!("msec/{}", unit.name()),
+            "unit": unit.cpu_name(),
             "total": cpu.total.total,
             "virtual": cpu.total.user,
             "cp": cpu.total.kernel,
@@ -133,9 +137,13 @@ fn guests(cpu: &Cpu) -> Option<Value> {
 }
 
 fn overhead(overhead: &RouterOverhead) -> Value {
+    let unit = overhead.cell.workload.unit();
+    let cost = |value: f64| value * unit.cpu_scale();
     let figures = json!({
         "base": overhead.base.path,
-        "cpu_msec": overhead.cost,
+        "cpu": { "value": cost(overhead.cost.value), "low": overhead.cost.low.map(cost), "high": overhead.cost.high.map(cost),
+            "count": overhead.cost.count },
+        "cpu_unit": unit.cpu_name(),
         "cpu_verdict": overhead.cpu.verdict.name(),
         "rate_ratio": ratio(&overhead.rate),
         "rate_verdict": overhead.rate.verdict.name(),
@@ -221,7 +229,9 @@ pub(super) fn csv(run: &Run, reduced: &Reduced) -> Result<String> {
             writer.write_record(line).map_err(failed)
         };
     for summary in &reduced.cells {
-        let figures = COLUMNS.map(|(_, field)| field(summary));
+        let scale = summary.cell.workload.unit().cpu_scale();
+        let shown = Summary { cpu: summary.cpu.times(scale), ..summary.clone() };
+        let figures = COLUMNS.map(|(_, field)| field(&shown));
         write(&summary.cell, figures, String::new(), no_load(), observer::fields(summary))?;
         for load in &summary.offered {
             let figures = COLUMNS.map(|(name, _)| offered::field(load, name));
@@ -262,7 +272,7 @@ const COLUMNS: [Column<Summary>; 32] = [
     ("p999_us", |summary| optional(summary.latency.p999)),
     ("max_us", |summary| optional(summary.latency.max)),
     ("cpu_method", |summary| summary.cpu.method.to_string()),
-    ("cpu_unit", |summary| format!("msec/{}", summary.cell.workload.unit().name())),
+    ("cpu_unit", |summary| summary.cell.workload.unit().cpu_name().to_owned()),
     ("cpu_total", |summary| summary.cpu.total.total.to_string()),
     ("cpu_virtual", |summary| summary.cpu.total.user.to_string()),
     ("cpu_cp", |summary| summary.cpu.total.kernel.to_string()),

@@ -32,9 +32,8 @@ use crate::zvm::repeat::Repeat;
 use maud::html;
 use page::{Download, Section, Top, page};
 use siga_model::error::{Error, Result};
-use siga_results::judge::{self, Comparison};
+use siga_results::judge::{Comparison, Judged};
 use siga_results::store::Run;
-use siga_results::summary::{Reduced, reduce};
 
 /// A run with the figures that the page shows.
 #[derive(Debug)]
@@ -42,10 +41,9 @@ struct ShownRun<'a> {
     /// The name of the run: the last component of the run's directory, or the complete path if two runs share the last component.
     name: String,
     run: &'a Run,
-    reduced: Reduced,
+    /// The figures of the cells, and all comparisons within the run.
+    judged: Judged,
     repeat: Repeat,
-    /// All comparisons within the run.
-    within: Vec<Comparison>,
 }
 
 /// Maximum size in bytes of the raw trials of one run in the page. If they are larger, the page does not contain them.
@@ -62,9 +60,9 @@ pub fn html(runs: &[Run], comparisons: &[Comparison]) -> Result<String> {
             return Err(Error::incomplete(format!("{} has no trial to report", run.directory.display()))
                 .hint("measure it by `siga run --resume DIR`"));
         }
-        let reduced = reduce(run, None)?;
-        let repeat = Repeat::of(run, &reduced, None)?;
-        shown.push(ShownRun { name: name(run, runs), run, repeat, reduced, within: judge::shown(run)? });
+        let judged = Judged::of(run, None)?;
+        let repeat = Repeat::of(run, &judged.median, None)?;
+        shown.push(ShownRun { name: name(run, runs), run, repeat, judged });
     }
     let names: Vec<_> = shown.iter().map(|shown| shown.name.as_str()).collect();
     let emulated = runs.iter().any(|run| run.environment.is_emulated());
@@ -136,19 +134,14 @@ fn name(run: &Run, all: &[Run]) -> String {
 
 fn downloads(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Result<Vec<Download>> {
     let mut all = Vec::new();
-    for ShownRun { name, run, reduced, repeat, within } in shown {
+    for ShownRun { name, run, judged, repeat } in shown {
         let mut add = |kind: &str, media, about: &str, text| {
             let about = if shown.len() > 1 { format!("{about} of {name}") } else { about.to_owned() };
             let name = name.replace('/', "-");
             all.push(Download { name: format!("{name}-{kind}"), about, media, text });
         };
-        add("cells.csv", "text/csv", "one line a cell, full precision", data::csv(run, reduced)?);
-        add(
-            "run.json",
-            "application/json",
-            "environment, cells and router overhead",
-            data::json(run, reduced, within, repeat)?,
-        );
+        add("cells.csv", "text/csv", "one line a cell, full precision", data::csv(run, &judged.agreed)?);
+        add("run.json", "application/json", "environment, cells and router overhead", data::json(run, judged, repeat)?);
         let mut lines = String::new();
         for trial in &run.trials {
             // Call chains are several times as long as all other counters of a trial.

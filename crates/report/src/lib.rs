@@ -10,16 +10,20 @@
 
 #![forbid(unsafe_code)]
 
+mod answer;
 mod data;
 mod disturbance;
 pub mod export;
+mod fit;
 pub mod flame;
 mod format;
 pub mod html;
 mod observer;
 mod offered;
 pub mod output;
+mod overview;
 mod readable;
+mod sides;
 mod table;
 pub mod verdicts;
 mod why;
@@ -27,14 +31,18 @@ mod words;
 mod worth;
 pub mod zvm;
 
+pub use fit::Screen;
 pub use format::{Format, Layout};
 pub use why::Explained;
 
 use siga_model::error::Result;
 use siga_plan::accounting::AccountingMethod;
-use siga_results::judge::{self, Answers};
+use siga_results::histogram;
+use siga_results::judge::Judged;
+use siga_results::record::TrialRecord;
 use siga_results::store::Run;
-use siga_results::summary;
+use siga_results::summary::{self, cpu_ms};
+use words::number;
 use zvm::repeat::Repeat;
 
 /// Returns the report of a run. `method` is the accounting method of CPU times; if it is `None`, each cell uses the best method
@@ -43,30 +51,60 @@ use zvm::repeat::Repeat;
 /// # Errors
 /// Returns an error of kind `Environment` if the run's record is damaged.
 pub fn render(run: &Run, format: Format, layout: Layout, method: Option<AccountingMethod>) -> Result<String> {
-    let reduced = summary::reduce(run, method)?;
-    let comparisons = match (format, layout) {
-        (Format::Text, Layout::Zvm) | (Format::Csv, _) => Vec::new(),
-        (Format::Text, Layout::Plain) | (Format::Md | Format::Json, _) => judge::shown(run)?,
-    };
-    match (format, layout) {
-        (Format::Text, Layout::Plain) => Ok(table::people(run, &reduced, &comparisons, false)),
-        (Format::Text, Layout::Zvm) => zvm::text(run, &reduced, &Repeat::of(run, &reduced, method)?),
-        (Format::Md, Layout::Plain | Layout::Zvm) => Ok(table::people(run, &reduced, &comparisons, true)),
-        (Format::Json, Layout::Plain | Layout::Zvm) => {
-            data::json(run, &reduced, &comparisons, &Repeat::of(run, &reduced, method)?)
-        }
-        (Format::Csv, Layout::Plain | Layout::Zvm) => data::csv(run, &reduced),
+    if format == Format::Text {
+        return text(run, layout, method, &Screen::default());
+    }
+    let judged = Judged::of(run, method)?;
+    match format {
+        Format::Text | Format::Md => Ok(table::people(run, &judged, &answer::of(run, &judged)?, true, usize::MAX)),
+        Format::Json => data::json(run, &judged, &Repeat::of(run, &judged.median, method)?),
+        Format::Csv => data::csv(run, &judged.agreed),
     }
 }
 
-/// Returns the most important sentences about the trials that a run has so far: disturbed rounds, siga's networks compared with the kernel's, and
-/// the overhead of routers. Returns an empty string if the run has nothing to compare.
+/// Returns the report of a run as text for a screen. `method` is as for [`render`].
+///
+/// # Errors
+/// Returns an error of kind `Environment` if the run's record is damaged.
+pub fn text(run: &Run, layout: Layout, method: Option<AccountingMethod>, screen: &Screen) -> Result<String> {
+    let text = match layout {
+        Layout::Plain => {
+            let judged = Judged::of(run, method)?;
+            table::people(run, &judged, &answer::of(run, &judged)?, false, screen.width)
+        }
+        Layout::Zvm => {
+            let reduced = summary::reduce(run, method)?;
+            zvm::text(run, &reduced, &Repeat::of(run, &reduced, method)?)?
+        }
+    };
+    Ok(fit::finish(&text, screen))
+}
+
+/// The JSON Schema of [`Format::Json`].
+pub const SCHEMA: &str = include_str!("result.schema.json");
+
+/// Returns the figures of a cell's first trial in one line, with the units of the tables.
+pub fn first_trial(trial: &TrialRecord) -> String {
+    let unit = trial.cell.workload.unit();
+    let latency = histogram::decode(&trial.latency).map(|histogram| histogram::percentiles(&histogram));
+    let p50 = latency.ok().and_then(|latency| latency.p50).map_or("-".into(), |p50| format!("{} us", number(p50)));
+    let cpu = number(cpu_ms(trial) * unit.cpu_scale());
+    format!(
+        "{:<44} {:>9} {:<9}  p50 {p50:>9}  CPU {cpu:>6} {}",
+        siga_model::text::name(&trial.cell.to_string()),
+        number(trial.rate()),
+        unit.rate_name(),
+        unit.cpu_name()
+    )
+}
+
+/// Returns the answer to the question of a run's plan from the trials so far, and a sentence about disturbed rounds. Returns an empty
+/// string if the run has nothing to compare.
 ///
 /// # Errors
 /// Returns an error of kind `Environment` if the run's record is damaged.
 pub fn headline(run: &Run) -> Result<String> {
-    let reduced = summary::reduce(run, None)?;
-    let answers = Answers::of(run, &reduced, &judge::shown(run)?);
-    let sentences = [reduced.disturbance.sentence(), words::headline(&reduced, &answers)];
+    let judged = Judged::of(run, None)?;
+    let sentences = [answer::of(run, &judged)?, judged.agreed.disturbance.sentence()];
     Ok(sentences.join("\n").trim_matches('\n').to_owned())
 }

@@ -1,17 +1,16 @@
-//! The report of a run for people, as text or Markdown: one table for each workload and number of client-server pairs, with one
-//! row for each cell.
+//! The report of a run for people, as text or Markdown: sentences, the table of all cells, and what else a reader has to know.
 
 use super::readable;
 use super::verdicts;
-use super::words::{cautions, cpu_scale, grouped, headline, number, pairs, spread};
-use super::{observer, offered};
+use super::words::{cautions, grouped, headline, notes};
+use super::{observer, offered, overview};
 use comfy_table::{CellAlignment, Table, presets};
+use siga_model::text;
 use siga_plan::accounting::AccountingMethod;
 use siga_plan::matrix::Cell;
 use siga_plan::route::Route;
-use siga_plan::workload::Unit;
 use siga_results::environment::{EMULATED, EMULATED_FIGURES};
-use siga_results::judge::{Answers, Comparison, Metric, Verdict};
+use siga_results::judge::{Answers, Comparison, Judged, Metric, Verdict};
 use siga_results::record::PathRecord;
 use siga_results::store::Run;
 use siga_results::summary::{Component, Cpu, Reduced, Summary};
@@ -25,31 +24,25 @@ const BAR: f64 = 24.0;
 /// colour.
 const SIGNS: [char; 4] = ['█', '▓', '▒', '░'];
 
-/// Returns the report as text or Markdown. `comparisons` are those that `judge::shown` returns for the run.
-pub(super) fn people(run: &Run, reduced: &Reduced, comparisons: &[Comparison], markdown: bool) -> String {
-    let reduced = &readable::reduced(reduced, markdown);
+/// Returns the report as text or Markdown. `answer` is its first line. Tables of text have lines of at
+/// most `width` characters.
+pub(super) fn people(run: &Run, judged: &Judged, answer: &str, markdown: bool, width: usize) -> String {
+    let reduced = &readable::reduced(&judged.agreed, markdown);
     let comparisons: Vec<Comparison> =
-        comparisons.iter().map(|comparison| readable::comparison(comparison, markdown)).collect();
+        judged.comparisons.iter().map(|comparison| readable::comparison(comparison, markdown)).collect();
     let mut out = String::new();
-    opening(run, reduced, &comparisons, markdown, &mut out);
-    for group in groups(reduced) {
-        let first = &group[0].cell;
-        let unit = first.workload.unit();
-        let title = format!("{}, {} ({}){}", first.workload, pairs(first.clients), unit_words(unit), mark(run));
-        out += &if markdown { format!("\n### {title}\n\n") } else { format!("\n{title}\n") };
-        out += &grid(header(unit), rows(&comparisons, &group, !markdown), 1..11, markdown, 0);
-    }
+    let word = if markdown { text::markdown } else { text::name };
+    opening(run, &word(answer), reduced, &comparisons, markdown, &mut out);
     if markdown {
-        let _ = writeln!(out, "\n{}", methods(reduced));
+        let table = overview::markdown(reduced, &comparisons);
+        let _ = writeln!(out, "\n### Cells{}\n\n{table}\n{}", mark(run), methods(reduced));
     } else if !reduced.cells.is_empty() {
+        let table = overview::text(run, reduced, &comparisons, width);
         let [client, router, server, other] = SIGNS;
-        let _ = writeln!(
-            out,
-            "\nCPU bar: {client} client  {router} router  {server} server  {other} other. Rates: median trial, ± half the \
-             95% interval of the mean over the trials;\n×÷3 means from a third of the mean to its triple. MB is 10^6 bytes \
-             of payload. {}",
-            methods(reduced)
-        );
+        let has_bar = SIGNS.iter().any(|sign| table.contains(*sign));
+        let bar = format!(" CPU bar: {client} client, {router} router, {server} server, {other} other.");
+        let bar = if has_bar { bar.as_str() } else { "" };
+        let _ = writeln!(out, "\n{table}\n{}{bar} {}", overview::LEGEND, methods(reduced));
     }
     out += &offered::text(reduced, markdown);
     out += &observer::text(reduced, markdown);
@@ -96,7 +89,7 @@ fn existing_networks(run: &Run) -> BTreeSet<String> {
     of_places.filter(|path| path.server_address.is_some()).map(line).collect()
 }
 
-fn opening(run: &Run, reduced: &Reduced, comparisons: &[Comparison], markdown: bool, out: &mut String) {
+fn opening(run: &Run, answer: &str, reduced: &Reduced, comparisons: &[Comparison], markdown: bool, out: &mut String) {
     if run.environment.is_emulated() {
         let _ = writeln!(out, "EMULATED MACHINE: {EMULATED_FIGURES}.\n");
     }
@@ -105,8 +98,12 @@ fn opening(run: &Run, reduced: &Reduced, comparisons: &[Comparison], markdown: b
     }
     let answers = Answers::of(run, reduced, comparisons);
     let disturbed = reduced.disturbance.sentence();
-    let headline = [disturbed, headline(reduced, &answers), verdicts::of_levels(run, comparisons, markdown)].join("\n");
-    match headline.trim_matches('\n') {
+    // The table of text has the figures of the sentences.
+    let told = if markdown { headline(reduced, &answers) } else { notes(reduced, &answers) };
+    let told = if told.replace("\n  ", " ") == answer { String::new() } else { told };
+    let parts = [answer.to_owned(), disturbed, told, verdicts::of_levels(run, comparisons, markdown)];
+    let parts: Vec<&str> = parts.iter().map(|part| part.trim_matches('\n')).filter(|part| !part.is_empty()).collect();
+    match parts.join("\n").as_str() {
         "" if reduced.cells.is_empty() => {
             let _ = writeln!(out, "Nothing was measured.");
         }
@@ -122,52 +119,10 @@ pub(super) fn mark(run: &Run) -> String {
     if run.environment.is_emulated() { format!(", {EMULATED}") } else { String::new() }
 }
 
-pub(super) fn unit_words(unit: Unit) -> &'static str {
-    match unit {
-        Unit::Transaction => "rate in transactions a second, CPU in microseconds a transaction",
-        Unit::Megabyte => "rate in MB of payload a second, CPU in milliseconds a MB",
-    }
-}
-
-fn header(unit: Unit) -> Vec<String> {
-    let (_, cpu) = cpu_scale(unit);
-    let words =
-        ["path", unit.rate_name(), "±", "p50 us", "p99 us", cpu, "client", "router", "server", "other", "residue"];
-    words.iter().map(|word| (*word).to_owned()).chain(["against".to_owned(), String::new()]).collect()
-}
-
 /// Groups the cells by workload and number of client-server pairs. The cells of a group differ only in path, MTU and level.
 pub(super) fn groups(reduced: &Reduced) -> Vec<Vec<&Summary>> {
     let groups = grouped(&reduced.cells, |summary| (summary.cell.workload, summary.cell.clients));
     groups.into_iter().map(|(_, group)| group).collect()
-}
-
-fn rows(comparisons: &[Comparison], group: &[&Summary], bars: bool) -> Vec<Vec<String>> {
-    let most = group.iter().map(|summary| charged(&summary.cpu).max(summary.cpu.total.total)).fold(0.0, f64::max);
-    let base = group[0];
-    group
-        .iter()
-        .map(|summary| {
-            let (scale, _) = cpu_scale(summary.cell.workload.unit());
-            let cpu = &summary.cpu;
-            let latency = |value: Option<f64>| value.map_or("-".into(), number);
-            vec![
-                path_name(&summary.cell, group),
-                number(summary.rate),
-                spread(summary),
-                latency(summary.latency.p50),
-                latency(summary.latency.p99),
-                number(cpu.total.total * scale),
-                number(cpu.client.total * scale),
-                cpu.router.map_or("-".into(), |router| number(router.total * scale)),
-                number(cpu.server.total * scale),
-                number(cpu.other.total * scale),
-                number(cpu.residue * scale),
-                against(comparisons, summary, base),
-                if bars { bar(cpu, most) } else { String::new() },
-            ]
-        })
-        .collect()
 }
 
 /// Returns the name of a cell's row. The name is the path, followed by the MTU if rows with the same path differ in it. The level
@@ -220,7 +175,7 @@ pub(super) fn charged(cpu: &Cpu) -> f64 {
 }
 
 /// Returns the CPU bar of one row. `most` is the largest CPU time in the table; its bar has the length [`BAR`].
-fn bar(cpu: &Cpu, most: f64) -> String {
+pub(super) fn bar(cpu: &Cpu, most: f64) -> String {
     let router = cpu.router.unwrap_or_default();
     let mut bar = String::new();
     let mut reached = 0.0;

@@ -1,12 +1,14 @@
-//! Prints a comparison of two sides as text, Markdown, JSON (schema `siga/compare/1`) or CSV.
+//! Prints a comparison of two sides as text, Markdown, JSON (schema `siga/compare/2`) or CSV.
 //!
 //! Text and Markdown begin with the number of verdicts of each kind. Then come the differences between the environments, and one
 //! table for each pair of compared cells. A table shows the main figures, and each other figure that became better or worse. JSON
 //! and CSV contain every figure.
 
-use super::Format;
 use super::disturbance;
+use super::fit::{self, Column, Field, Line, Screen, Tone};
+use super::format::Format;
 use super::readable;
+use super::sides;
 use super::table::grid;
 use super::why::{self, Explained};
 use super::words::{counted, cpu_scale, noise_floor, number, pairs, undirected};
@@ -17,7 +19,7 @@ use siga_model::text;
 use siga_plan::matrix::Cell;
 use siga_results::disturbance::Disturbance;
 use siga_results::environment::{Difference, EMULATED};
-use siga_results::judge::{Comparison, Form, Metric, Mode, Part, Row, Subject, Verdict};
+use siga_results::judge::{Comparison, Form, Mean, Metric, Mode, Part, Row, Subject, Verdict};
 use siga_results::store::Run;
 use std::fmt::Write;
 
@@ -40,6 +42,13 @@ pub(super) fn of_levels(run: &Run, comparisons: &[Comparison], markdown: bool) -
 /// The names of the verdicts in the order of the summary.
 const VERDICTS: [&str; 5] = ["better", "worse", "equivalent", "inconclusive", "not comparable"];
 
+/// Returns a comparison as text for a screen. The other arguments are those of [`render`].
+pub fn text(comparison: &Comparison, all: bool, explained: Option<&Explained>, screen: &Screen) -> String {
+    let shown = people(&readable::comparison(comparison, false), all, false, screen.width);
+    let reasons = explained.map(|explained| why::people(comparison, explained, false)).unwrap_or_default();
+    fit::finish(&(shown + &reasons), screen)
+}
+
 /// Returns a comparison in the requested format. If `all` is set, text and Markdown also contain every figure and every
 /// difference between the environments. `explained` has the explanations of the verdicts on CPU time, if they are requested. CSV
 /// does not contain them.
@@ -47,16 +56,46 @@ const VERDICTS: [&str; 5] = ["better", "worse", "equivalent", "inconclusive", "n
 /// # Errors
 /// Returns an error of kind `Environment` if JSON or CSV cannot be written (out of memory).
 pub fn render(comparison: &Comparison, format: Format, all: bool, explained: Option<&Explained>) -> Result<String> {
-    let reasons = |markdown: bool| explained.map(|explained| why::people(comparison, explained, markdown));
     match format {
-        Format::Text => {
-            Ok(people(&readable::comparison(comparison, false), all, false) + &reasons(false).unwrap_or_default())
-        }
+        Format::Text => Ok(text(comparison, all, explained, &Screen::default())),
         Format::Md => {
-            Ok(people(&readable::comparison(comparison, true), all, true) + &reasons(true).unwrap_or_default())
+            let reasons = explained.map(|explained| why::people(comparison, explained, true));
+            Ok(people(&readable::comparison(comparison, true), all, true, usize::MAX) + &reasons.unwrap_or_default())
         }
         Format::Json => json(comparison, explained),
-        Format::Csv => csv(comparison),
+        Format::Csv => csv(std::slice::from_ref(comparison)),
+    }
+}
+
+/// Returns several comparisons with the same base in the requested format: first one table with all sides, then each comparison.
+/// `explained` has the explanations of each comparison, if they are requested. JSON is one object, whose member `comparisons` has the
+/// objects of [`render`].
+///
+/// # Errors
+/// Returns an error of kind `Environment` if JSON or CSV cannot be written (out of memory).
+pub fn render_sides(
+    comparisons: &[Comparison],
+    format: Format,
+    all: bool,
+    explained: &[Option<&Explained>],
+    screen: &Screen,
+) -> Result<String> {
+    let pairs = || comparisons.iter().zip(explained.iter().copied());
+    match (format, comparisons) {
+        (Format::Text, [one]) => Ok(text(one, all, explained[0], screen)),
+        (_, [one]) => render(one, format, all, explained[0]),
+        (Format::Text, _) => {
+            let shown: Vec<Comparison> = comparisons.iter().map(|one| readable::comparison(one, false)).collect();
+            let table = fit::finish(&sides::table(&shown, screen.width), screen);
+            Ok(pairs().fold(table, |out, (one, explained)| out + "\n" + &text(one, all, explained, screen)))
+        }
+        (Format::Md, _) => pairs().map(|(one, explained)| render(one, format, all, explained)).collect(),
+        (Format::Csv, _) => csv(comparisons),
+        (Format::Json, _) => {
+            let all: Vec<Value> = pairs().map(|(one, explained)| explained_value(one, explained)).collect();
+            let json = serde_json::to_string_pretty(&json!({"schema": "siga/comparisons/1", "comparisons": all}));
+            Ok(text::json(&json.context("cannot write JSON")?) + "\n")
+        }
     }
 }
 
@@ -157,11 +196,11 @@ pub(super) fn pair_name(comparison: &Comparison, base: &Cell, new: &Cell) -> Str
     }
     match (comparison.subject, base.level == new.level) {
         (Subject::Levels, _) => {}
-        (Subject::Runs | Subject::Paths, true) if new.level == "plain" => {}
-        (Subject::Runs | Subject::Paths, true) => {
+        (Subject::Runs | Subject::Paths | Subject::Mtus, true) if new.level == "plain" => {}
+        (Subject::Runs | Subject::Paths | Subject::Mtus, true) => {
             let _ = write!(name, ", {}", new.level);
         }
-        (Subject::Runs | Subject::Paths, false) => {
+        (Subject::Runs | Subject::Paths | Subject::Mtus, false) => {
             let _ = write!(name, ", {} -> {}", base.level, new.level);
         }
     }
@@ -177,7 +216,7 @@ fn groups(comparison: &Comparison) -> Vec<Vec<&Row>> {
         .collect()
 }
 
-fn people(comparison: &Comparison, all: bool, markdown: bool) -> String {
+fn people(comparison: &Comparison, all: bool, markdown: bool, width: usize) -> String {
     let mut out = String::new();
     let item = if markdown { "- " } else { "  " };
     let (base, new) = (&comparison.base, &comparison.new);
@@ -193,6 +232,10 @@ fn people(comparison: &Comparison, all: bool, markdown: bool) -> String {
     for caution in &comparison.cautions {
         let _ = writeln!(out, "Caution: {caution}.");
     }
+    if !comparison.varied.is_empty() {
+        let named: Vec<String> = comparison.varied.iter().map(ToString::to_string).collect();
+        let _ = writeln!(out, "Compared is what differs on purpose: {}.", named.join("; "));
+    }
     environment(comparison, all, item, &mut out);
     let sentences = sentences(comparison);
     if !sentences.is_empty() {
@@ -201,27 +244,34 @@ fn people(comparison: &Comparison, all: bool, markdown: bool) -> String {
     for sentence in sentences {
         let _ = writeln!(out, "{item}{sentence}");
     }
+    for mean in &comparison.means {
+        let _ = writeln!(out, "{item}{}.", mean_words(mean));
+    }
     let (mut hidden, mut marked) = (0, false);
+    let mut lines = Vec::new();
     for group in groups(comparison) {
-        let title = if markdown { "### " } else { "" };
         let unit = cpu_scale(group[0].new.workload.unit()).1;
         let rate = group[0].new.workload.unit().rate_name();
         let mark = if comparison.emulated { format!(", {EMULATED}") } else { String::new() };
-        let _ = writeln!(
-            out,
-            "\n{title}{} (rate in {rate}, latency in us, CPU in {unit}){mark}",
-            cell_name(comparison, group[0])
-        );
+        let title = format!("{} (rate in {rate}, latency in us, CPU in {unit}){mark}", cell_name(comparison, group[0]));
         let shown: Vec<&Row> = group.iter().copied().filter(|row| all || is_shown(row)).collect();
         hidden += group.len() - shown.len();
-        if markdown {
-            out.push('\n');
-        }
         marked |= shown.iter().any(|row| !row.metric.is_main());
-        out.push_str(&table(comparison, &shown, markdown));
-        if let Some(Verdict::NotComparable { reason }) = group.first().map(|row| &row.verdict) {
-            let _ = writeln!(out, "Not comparable: {reason}.");
+        let reason = match group.first().map(|row| &row.verdict) {
+            Some(Verdict::NotComparable { reason }) => Some(format!("Not comparable: {reason}.")),
+            Some(Verdict::Better | Verdict::Worse | Verdict::Equivalent | Verdict::Inconclusive { .. }) | None => None,
+        };
+        if markdown {
+            let _ = writeln!(out, "\n### {title}\n\n{}", table(comparison, &shown));
+            reason.into_iter().for_each(|reason| out = std::mem::take(&mut out) + &reason + "\n");
+        } else {
+            lines.push(Line::Heading(title));
+            lines.extend(shown.iter().map(|row| Line::Row(fields(comparison, row))));
+            lines.extend(reason.map(Line::Heading));
         }
+    }
+    if !lines.is_empty() {
+        out = out + "\n" + &fit::table(&COLUMNS_OF_TABLE, &lines, width);
     }
     out.push('\n');
     for (cell, reason) in &comparison.skipped {
@@ -248,7 +298,8 @@ pub(super) fn how(form: Form) -> &'static str {
 fn environment(comparison: &Comparison, all: bool, item: &str, out: &mut String) {
     let differences = &comparison.environment;
     if comparison.subject == Subject::Runs && differences.is_empty() {
-        let _ = writeln!(out, "Environment: no difference.");
+        let other = if comparison.varied.is_empty() { "" } else { " other" };
+        let _ = writeln!(out, "Environment: no{other} difference.");
     }
     let (matter, rest): (Vec<&Difference>, Vec<&Difference>) = differences.iter().partition(|one| one.matters);
     if !matter.is_empty() {
@@ -277,9 +328,52 @@ fn is_shown(row: &Row) -> bool {
     main || matches!(row.verdict, Verdict::Better | Verdict::Worse)
 }
 
-fn table(comparison: &Comparison, rows: &[&Row], markdown: bool) -> String {
-    let head = ["figure", "base", "new", "ratio", "95% interval", "noise", "p", "adjusted", "trials", "verdict"];
-    grid(head, rows.iter().map(|row| cells(comparison, row, markdown)), 1..9, markdown, u16::from(markdown))
+/// Returns what the geometric mean of a metric's ratios says.
+fn mean_words(mean: &Mean) -> String {
+    let noun = if mean.metric == Metric::Rate { "rate" } else { "CPU time per unit" };
+    let seen = match mean.low.zip(mean.high) {
+        Some((low, high)) => format!("{}x, 95%: {} to {}", number(mean.value), number(low), number(high)),
+        None => format!("{}x, no interval", number(mean.value)),
+    };
+    if mean.is_clear() {
+        return format!(
+            "Geometric mean of {} cells: {}",
+            mean.cells,
+            seen.replacen("x, ", &format!("x the {noun} ("), 1) + ")"
+        );
+    }
+    format!("Geometric mean of {} cells: cannot tell the {noun} ({seen})", mean.cells)
+}
+
+const fn column(head: &'static str, drop: u8, shorten: u8) -> Column {
+    Column { head, right: true, drop, shorten }
+}
+
+/// The columns of the table, which are also the fields of [`cells`].
+const COLUMNS_OF_TABLE: [Column; 10] = [
+    Column { head: "figure", right: false, drop: 0, shorten: 0 },
+    column("base", 0, 0),
+    column("new", 0, 0),
+    column("ratio", 0, 0),
+    column("95% interval", 0, 0),
+    column("noise", 4, 0),
+    column("p", 3, 0),
+    column("adjusted", 5, 0),
+    column("trials", 2, 0),
+    Column { head: "verdict", right: false, drop: 0, shorten: 1 },
+];
+
+/// Returns the figures of some rows as a table in Markdown.
+fn table(comparison: &Comparison, rows: &[&Row]) -> String {
+    let head = COLUMNS_OF_TABLE.map(|column| column.head);
+    grid(head, rows.iter().map(|row| cells(comparison, row, true)), 1..9, true, 1)
+}
+
+/// Returns the fields of a row of the table as text.
+fn fields(comparison: &Comparison, row: &Row) -> Vec<Field> {
+    let [figure, others @ .., verdict] = cells(comparison, row, false);
+    let verdict = Field::from(verdict).or(row.verdict.name().to_owned()).toned(Tone::of(&row.verdict));
+    [Field::from(format!("  {figure}"))].into_iter().chain(others.map(Field::from)).chain([verdict]).collect()
 }
 
 /// Returns the ratio of a row as text, "-" if a side was measured on an emulated machine.
@@ -301,13 +395,10 @@ pub(super) fn mark(row: &Row, markdown: bool) -> &'static str {
 }
 
 fn cells(comparison: &Comparison, row: &Row, markdown: bool) -> [String; 10] {
-    let scale = match row.metric {
-        Metric::Rate | Metric::P50 | Metric::P99 => 1.0,
-        Metric::Cpu(..) => cpu_scale(row.new.workload.unit()).0,
-    };
+    let scale = row.metric.scale(row.new.workload.unit());
     let dash = || "-".to_owned();
     let interval = match row.low.zip(row.high) {
-        Some((low, high)) => format!("{low:.3} to {high:.3}"),
+        Some((low, high)) => format!("{low:.3}-{high:.3}"),
         None => dash(),
     };
     let trials = match row.trials {
@@ -315,7 +406,7 @@ fn cells(comparison: &Comparison, row: &Row, markdown: bool) -> [String; 10] {
         (base, new) => format!("{base}, {new}"),
     };
     let verdict = match row.verdict {
-        Verdict::Inconclusive { trials: Some(trials) } => format!("inconclusive ({trials} trials would decide)"),
+        Verdict::Inconclusive { trials: Some(trials) } => format!("inconclusive ({trials} trials decide)"),
         Verdict::Inconclusive { trials: None }
         | Verdict::NotComparable { .. }
         | Verdict::Equivalent
@@ -341,22 +432,23 @@ pub(super) fn probability(p: f64) -> String {
 }
 
 fn json(comparison: &Comparison, explained: Option<&Explained>) -> Result<String> {
+    let json = serde_json::to_string_pretty(&explained_value(comparison, explained)).context("cannot write JSON")?;
+    Ok(text::json(&json) + "\n")
+}
+
+fn explained_value(comparison: &Comparison, explained: Option<&Explained>) -> Value {
     let mut value = value(comparison);
     if let Some(explained) = explained {
         value["why"] = why::values(explained);
     }
-    let json = serde_json::to_string_pretty(&value).context("cannot write JSON")?;
-    Ok(text::json(&json) + "\n")
+    value
 }
 
 /// Returns the comparison as a JSON object.
 pub(super) fn value(comparison: &Comparison) -> Value {
     let counts = VERDICTS.map(|verdict| (verdict.to_owned(), Value::from(comparison.count(verdict))));
-    let differences: Vec<Value> = comparison
-        .environment
-        .iter()
-        .map(|one| json!({"key": one.key, "base": one.base, "new": one.new, "matters": one.matters}))
-        .collect();
+    let difference =
+        |one: &Difference| json!({"key": one.key, "base": one.base, "new": one.new, "matters": one.matters});
     let skipped: Vec<Value> =
         comparison.skipped.iter().map(|(cell, reason)| json!({"cell": cell.to_string(), "reason": reason})).collect();
     let of_run = |(run, one): &(std::path::PathBuf, Disturbance)| {
@@ -366,25 +458,32 @@ pub(super) fn value(comparison: &Comparison) -> Value {
     };
     let disturbed: Vec<Value> = comparison.disturbed.iter().map(of_run).collect();
     json!({
-        "schema": "siga/compare/1",
+        "schema": "siga/compare/2",
         "base": comparison.base,
         "new": comparison.new,
         "run": comparison.run,
         "form": comparison.form,
         "emulated": comparison.emulated,
         "summary": serde_json::Map::from_iter(counts),
-        "environment": differences,
+        "varied": comparison.varied.iter().map(difference).collect::<Vec<_>>(),
+        "environment": comparison.environment.iter().map(difference).collect::<Vec<_>>(),
         "cautions": comparison.cautions,
         "disturbance": disturbed,
         "no_verdict": comparison.no_verdict(),
+        "geometric_means": comparison.means.iter().map(geometric_mean).collect::<Vec<_>>(),
         "cells": comparison.rows.iter().map(|row| entry(comparison, row)).collect::<Vec<_>>(),
         "skipped": skipped,
     })
 }
 
+fn geometric_mean(mean: &Mean) -> Value {
+    json!({"metric": mean.metric.name(), "cells": mean.cells, "ratio": mean.value, "low": mean.low, "high": mean.high})
+}
+
 fn entry(comparison: &Comparison, row: &Row) -> Value {
     // Other programs would read a ratio without its verdict.
     let unless_emulated = |figure: f64| (!comparison.emulated).then_some(figure);
+    let scale = row.metric.scale(row.new.workload.unit());
     let (reason, deciding) = match &row.verdict {
         Verdict::NotComparable { reason } => (Some(reason), None),
         Verdict::Inconclusive { trials } => (None, *trials),
@@ -402,8 +501,8 @@ fn entry(comparison: &Comparison, row: &Row) -> Value {
         "metric": row.metric.name(),
         "role": if row.metric.is_main() { "main" } else { "exploratory" },
         "unit": row.metric.unit(row.new.workload.unit()),
-        "base_value": row.values.0,
-        "new_value": row.values.1,
+        "base_value": row.values.0 * scale,
+        "new_value": row.values.1 * scale,
         "base_trials": row.trials.0,
         "new_trials": row.trials.1,
         "ratio": unless_emulated(row.ratio),
@@ -418,13 +517,14 @@ fn entry(comparison: &Comparison, row: &Row) -> Value {
     })
 }
 
-/// Returns the comparison as CSV, with one record for each row. The columns are the members that [`entry`] puts into JSON.
-fn csv(comparison: &Comparison) -> Result<String> {
+/// Returns comparisons as CSV, with one record for each row. The columns are the members that [`entry`] puts into JSON.
+fn csv(comparisons: &[Comparison]) -> Result<String> {
     let failed = |error: csv::Error| Error::environment(format!("cannot write CSV: {error}"));
     let mut writer = csv::Writer::from_writer(Vec::new());
     writer.write_record(COLUMNS).map_err(failed)?;
-    for row in &comparison.rows {
-        let entry = entry(comparison, row);
+    for (comparison, row) in comparisons.iter().flat_map(|one| one.rows.iter().map(move |row| (one, row))) {
+        let mut entry = entry(comparison, row);
+        (entry["base"], entry["new"]) = (json!(comparison.base), json!(comparison.new));
         let value = |column: &str| {
             let value = &entry[column];
             value.as_str().map_or_else(|| if value.is_null() { String::new() } else { value.to_string() }, text::field)
@@ -435,7 +535,7 @@ fn csv(comparison: &Comparison) -> Result<String> {
     String::from_utf8(bytes).context("cannot write CSV")
 }
 
-const COLUMNS: [&str; 24] = [
+const COLUMNS: [&str; 26] = [
     "path",
     "base_path",
     "workload",
@@ -460,4 +560,6 @@ const COLUMNS: [&str; 24] = [
     "verdict",
     "reason",
     "trials_to_decide",
+    "base",
+    "new",
 ];

@@ -136,19 +136,20 @@ pub(super) fn quality(why: &Why) -> String {
 
 /// Returns the explanations for JSON.
 pub(super) fn values((all, unexplained): &Explained) -> Value {
-    let cost = |cost: &Cost| {
+    let cost = |cost: &Cost, scale: f64| {
         json!({
-            "base_value": cost.values.0,
-            "new_value": cost.values.1,
-            "difference": cost.difference.value,
-            "low": cost.difference.low,
-            "high": cost.difference.high,
+            "base_value": cost.values.0 * scale,
+            "new_value": cost.values.1 * scale,
+            "difference": cost.difference.value * scale,
+            "low": cost.difference.low.map(|low| low * scale),
+            "high": cost.difference.high.map(|high| high * scale),
         })
     };
     let side = |side: &Quality| json!({"samples": side.samples, "lost": side.lost, "shortened": side.shortened, "unknown": side.unknown});
     let one = |why: &Why| {
+        let scale = cpu_scale(why.new.workload.unit()).0;
         let causes = why.causes.iter().map(|cause| {
-            let mut value = cost(&cause.cost);
+            let mut value = cost(&cause.cost, scale);
             value["function"] = json!(cause.function);
             value["callers"] = json!(cause.callers);
             value["charged_to"] = json!(part_name(cause.part));
@@ -167,9 +168,9 @@ pub(super) fn values((all, unexplained): &Explained) -> Value {
             "unit": why.metric.unit(why.new.workload.unit()),
             "base_trials": why.trials.0,
             "new_trials": why.trials.1,
-            "all": cost(&why.whole),
+            "all": cost(&why.whole, scale),
             "causes": causes.collect::<Vec<_>>(),
-            "rest": cost(&why.rest),
+            "rest": cost(&why.rest, scale),
             "base_samples": side(&why.quality.0),
             "new_samples": side(&why.quality.1),
         })

@@ -43,10 +43,7 @@ pub(super) fn thousands(digits: &str) -> String {
 /// Returns the factor by which tables multiply CPU milliseconds per unit, and the name of the product's unit: microseconds per
 /// transaction or milliseconds per megabyte.
 pub(super) fn cpu_scale(unit: Unit) -> (f64, &'static str) {
-    match unit {
-        Unit::Transaction => (1_000.0, "us/trans"),
-        Unit::Megabyte => (1.0, "ms/MB"),
-    }
+    (unit.cpu_scale(), unit.cpu_name())
 }
 
 /// Returns a number of client-server pairs in words: "10 pairs", "1 pair".
@@ -112,6 +109,19 @@ fn would_decide(trials: Option<usize>) -> String {
     trials.map(|trials| format!("; {trials} trials would decide")).unwrap_or_default()
 }
 
+/// Returns the sentences on the overhead of routers as one line; an empty string if there are none.
+pub(super) fn words_of_router(reduced: &Reduced, answers: &Answers) -> String {
+    overheads(reduced, answers).replace("\n  ", " ")
+}
+
+/// Returns what else a reader must know about the compared paths: how siga's and the kernel's were measured, and the overhead of routers.
+pub(super) fn notes(reduced: &Reduced, answers: &Answers) -> String {
+    let groups = grouped(&answers.beside, |one| (one.cell.path.clone(), one.cell.mtu, one.cell.level.clone()));
+    let beside = groups.iter().map(|(_, group)| conditions(group).trim_start_matches("\n  ").replace("\n  ", "\n"));
+    let parts: Vec<String> = beside.chain([overheads(reduced, answers)]).filter(|part| !part.is_empty()).collect();
+    parts.join("\n")
+}
+
 /// Returns sentences that compare siga's own networks with the kernel's, then sentences on the overhead of routers. Returns an
 /// empty string if there is nothing to compare.
 pub(super) fn headline(reduced: &Reduced, answers: &Answers) -> String {
@@ -127,7 +137,7 @@ fn beside(all: &[Beside]) -> String {
 }
 
 /// Returns the number of rows with each verdict: better, worse, equivalent, and all others.
-fn tally<'a>(rows: impl Iterator<Item = &'a Row>) -> [usize; 4] {
+pub(super) fn tally<'a>(rows: impl Iterator<Item = &'a Row>) -> [usize; 4] {
     let mut counts = [0; 4];
     for row in rows {
         let at = match row.verdict {
@@ -165,11 +175,6 @@ fn beside_of(group: &[&Beside]) -> String {
             rest(as_much, open, "as much")
         )
     };
-    let side = |cell: &Cell| match cell.mtu {
-        Some(mtu) => format!("{} with MTU {}", cell.path, number(mtu.into())),
-        None => cell.path.clone(),
-    };
-    let level = if first.cell.level == "plain" { String::new() } else { format!(", level {}", first.cell.level) };
     for one in group {
         let noun = match one.cell.workload.unit() {
             Unit::Transaction => "CPU time a transaction",
@@ -183,6 +188,17 @@ fn beside_of(group: &[&Beside]) -> String {
             times(&one.cpu, noun)
         );
     }
+    text + &conditions(group)
+}
+
+/// Returns the conditions of a comparison of siga's own network with the kernel's: paths, MTUs, waiting policy, closing side, co-location.
+fn conditions(group: &[&Beside]) -> String {
+    let first = group[0];
+    let side = |cell: &Cell| match cell.mtu {
+        Some(mtu) => format!("{} with MTU {}", cell.path, number(mtu.into())),
+        None => cell.path.clone(),
+    };
+    let level = if first.cell.level == "plain" { String::new() } else { format!(", level {}", first.cell.level) };
     let colocated = 100.0 * group.iter().map(|one| one.colocated).fold(0.0, f64::max);
     let note = if colocated < 1.0 {
         String::new()
@@ -195,7 +211,7 @@ fn beside_of(group: &[&Beside]) -> String {
         None => "",
     };
     format!(
-        "{text}\n  ({} against {}{level}; waiting policy of both: `{}`{close}){note}",
+        "\n  ({} against {}{level}; waiting policy of both: `{}`{close}){note}",
         side(&first.cell),
         side(&first.kernel),
         first.wait

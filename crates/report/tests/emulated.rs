@@ -52,7 +52,8 @@ fn a_report_of_an_emulated_machine_says_so_first_and_at_its_tables_and_compares_
         for format in [Format::Text, Format::Md] {
             let text = render(&run, format, Layout::Plain, None).unwrap();
             assert!(text.starts_with("EMULATED MACHINE: a program emulates this machine's CPUs"), "{text}");
-            let title = text.lines().find(|line| line.contains("rr-200-1000, 1 pair (")).unwrap();
+            let is_title = |line: &&str| line.contains("rr-200-1000, 1 pair (") || line.starts_with("### Cells");
+            let title = text.lines().find(is_title).unwrap();
             assert!(title.ends_with(", emulated machine"), "{title}");
             assert!(text.contains(" not comparable"), "{text}");
             assert_compares_nothing(&text);
@@ -97,13 +98,10 @@ fn a_page_of_an_emulated_machine_has_the_mark_and_no_chart_of_ratios() {
 #[test]
 fn a_report_of_a_real_machine_has_the_comparisons_and_no_mark() {
     let text = render(&one_level(false), Format::Text, Layout::Plain, None).unwrap();
-    assert!(text.contains("x the rate") && text.contains("A router costs"), "{text}");
+    assert!(text.starts_with("Fastest for request-response") && text.contains("A router costs"), "{text}");
     let run = two_levels(false);
     let text = render(&run, Format::Text, Layout::Plain, None).unwrap();
-    assert!(
-        text.contains("less rate") && text.contains("x rate") && !text.to_lowercase().contains("emulated"),
-        "{text}"
-    );
+    assert!(text.contains("less rate") && text.contains("x (") && !text.to_lowercase().contains("emulated"), "{text}");
     let page = html::html(std::slice::from_ref(&run), &judge::within(&run).unwrap()).unwrap();
     assert!(page.contains("Ratios with their intervals") && !page.contains("emulated machine"));
 }

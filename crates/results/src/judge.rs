@@ -7,10 +7,12 @@
 //!
 //! This module selects the sides and decides which cells may be compared. The statistics are in `crate::stats`.
 
+mod agree;
 mod answers;
 mod comparison;
 mod decide;
 mod figures;
+mod mean;
 mod metric;
 mod noise;
 mod partners;
@@ -19,16 +21,20 @@ mod settings;
 mod stages;
 mod table;
 mod values;
+mod vary;
 pub mod why;
 
+pub use agree::{Judged, base_of};
 pub use answers::{Answers, Beside, RouterOverhead};
 pub use comparison::{Comparison, Form, Row, Subject, Verdict};
 pub use decide::{Judgement, LEVEL};
 pub use figures::Figures;
+pub use mean::Mean;
 pub use metric::{Metric, Mode, Part};
 pub(crate) use partners::pairs;
 pub(crate) use rounds::Rounds;
 pub use stages::{Adjusted, adjusted};
+pub use vary::Vary;
 
 use crate::store::Run;
 use partners::{Sides, partners, subjects};
@@ -43,6 +49,14 @@ use std::collections::{BTreeSet, HashSet};
 /// Returns an error of kind `Usage` if the runs have no cell in common. Returns an error of kind `Environment` if a record is
 /// damaged.
 pub fn runs(base: &Run, new: &Run) -> Result<Comparison> {
+    runs_varying(base, new, &[])
+}
+
+/// Compares two runs like [`runs`]. The parts of the environment in `vary` may differ, because their effect is what is compared.
+///
+/// # Errors
+/// Returns the errors of [`runs`].
+pub fn runs_varying(base: &Run, new: &Run, vary: &[Vary]) -> Result<Comparison> {
     let (own, others) = (base.cells(), new.cells());
     let single = |cells: &[Cell]| cells.windows(2).all(|pair| pair[0].level == pair[1].level);
     let mut pairs = partners(&own, &others, Clone::clone);
@@ -72,7 +86,7 @@ pub fn runs(base: &Run, new: &Run) -> Result<Comparison> {
     };
     let mut skipped = alone(&own, pairs.iter().map(|(base, _)| base).collect(), &names[0], new);
     skipped.extend(alone(&others, pairs.iter().map(|(_, new)| new).collect(), &names[1], base));
-    table::compare(Subject::Runs, (base, &names[0]), (new, &names[1]), &pairs, skipped)
+    table::compare((Subject::Runs, vary), (base, &names[0]), (new, &names[1]), &pairs, skipped)
 }
 
 /// Compares two levels of one run, cell by cell.
@@ -93,6 +107,15 @@ pub fn paths(run: &Run, base: &str, new: &str) -> Result<Comparison> {
     within_run(run, Subject::Paths, base, new)
 }
 
+/// Compares two MTUs of one run, cell by cell. `base` and `new` are numbers of bytes.
+///
+/// # Errors
+/// Returns an error of kind `Usage` if the run has not measured one of the MTUs. Returns an error of kind `Environment` if a record is
+/// damaged.
+pub fn mtus(run: &Run, base: &str, new: &str) -> Result<Comparison> {
+    within_run(run, Subject::Mtus, base, new)
+}
+
 /// Returns the comparisons that siga makes by default for a run:
 /// - If the run has several levels, each level after the first is compared with a base level. A variant, which differs from a
 ///   level in one feature, is compared with that level. All other levels are compared with the first level.
@@ -110,7 +133,7 @@ pub fn within(run: &Run) -> Result<Vec<Comparison>> {
     subjects.iter().map(|(subject, base, new)| within_run(run, *subject, base, new)).collect()
 }
 
-/// Returns all comparisons whose verdicts the reports of a run show: those of [`within`], and those of the run's paths.
+/// Returns all comparisons whose verdicts the reports of a run show: those of [`within`], and those of the run's paths and MTUs.
 ///
 /// # Errors
 /// Returns an error of kind `Environment` if a record is damaged.
@@ -136,7 +159,7 @@ fn within_run(run: &Run, subject: Subject, base: &str, new: &str) -> Result<Comp
     for (name, own) in [(base, &sides.base), (new, &sides.new)] {
         if own.is_empty() {
             let list = |subject: Subject| {
-                let names: BTreeSet<&str> = cells.iter().map(|cell| subject.of(cell)).collect();
+                let names: BTreeSet<_> = cells.iter().map(|cell| subject.of(cell)).collect();
                 names.into_iter().collect::<Vec<_>>().join(", ")
             };
             return Err(Error::usage(format!("{} has not measured `{name}`", run.directory.display())).hint(format!(
@@ -154,7 +177,7 @@ fn within_run(run: &Run, subject: Subject, base: &str, new: &str) -> Result<Comp
     let paired: HashSet<&Cell> = pairs.iter().flat_map(|(base, new)| [base, new]).collect();
     let alone = sides.base.iter().chain(&sides.new).filter(|cell| !paired.contains(cell));
     let skipped = alone.map(|cell| (cell.clone(), "nothing to compare it with".to_owned())).collect();
-    table::compare(subject, (run, base), (run, new), &pairs, skipped)
+    table::compare((subject, &[]), (run, base), (run, new), &pairs, skipped)
 }
 
 #[cfg(test)]

@@ -12,8 +12,10 @@ use siga_plan::workload::Close;
 use std::net::IpAddr;
 use std::path::Path;
 
-/// Shown below the options of `run` and `plan`.
-pub(crate) const HELP: &str = "\
+/// The names that options of `run` and `plan` take.
+macro_rules! names {
+    () => {
+        "\
 Paths:      loopback, unix, veth, veth-routed, bridge, macvlan, bond, vlan, ipvlan,
             smc-loopback, sockmap: the kernel's
             hipersockets, hipersockets-routed, vctc, vctc-routed: siga's own, each also as ...-iucv:
@@ -21,10 +23,18 @@ Paths:      loopback, unix, veth, veth-routed, bridge, macvlan, bond, vlan, ipvl
 Workloads:  rr-1-1, rr-200-1000, rr-200-32k, crr-64-8k, strg-20m, strp-20m,
             or rr:REQUEST/RESPONSE, crr:, strg:, strp:, udp-rr: (k, m, g are 1,024 and its powers)
 Levels:     plain, aa, bigtcp, gro-on, gro-off, reno, cubic, bbr, mtu-1500, mtu-8992,
-            nft-100-rules, conntrack, netem, fq, bbr-fq, io-uring, threaded-napi, 420 and 430 (siga's own networks), or a TOML file
+            nft-100-rules, conntrack, netem, fq, bbr-fq, io-uring, threaded-napi, 420 and 430 (siga's own networks), or a TOML file, or a file of nft (.nft)
 Places:     local, netns:NAME, pid:PID (a container), ssh:[USER@]HOST
 Plans:      default, ablation, guests, hop, mtu, paths, zvm430-memory, or a TOML file
 
+"
+    };
+}
+
+/// Shown below the options of `run`.
+pub(crate) const HELP: &str = concat!(
+    names!(),
+    "
 Examples:
   siga run --path veth,veth-routed --workload rr-200-1000 --clients 1,10 --trials 6
   siga run --path veth --mtu 1500,8992 --workload strg-20m --level plain,bigtcp
@@ -33,9 +43,20 @@ Examples:
   siga run --path veth --workload rr-200-1000 --load 10%,50%,90%
   siga run --path hipersockets-routed,veth-routed --workload rr-200-1000
   siga run hop
+  siga run --firewall office.nft
   siga run --path hipersockets-routed-iucv --mtu 1500 --level 420,430 --layout zvm
+  siga run --client local --server ssh:host --server-address 192.0.2.7 --port 5001"
+);
+
+/// Shown below the options of `plan`.
+pub(crate) const PLAN_HELP: &str = concat!(
+    names!(),
+    "
+Examples:
+  siga plan                                   the default plan
   siga plan paths --clients 1,10,100
-  siga run --client local --server ssh:host --server-address 192.0.2.7 --port 5001";
+  siga plan mtu --trials 12"
+);
 
 /// The axes and settings of a plan.
 #[derive(Debug, Args)]
@@ -43,28 +64,33 @@ pub(crate) struct Axes {
     /// The plan: the name of a shipped plan, or a TOML file.
     #[arg(default_value = "default")]
     pub(crate) plan: String,
-    /// The paths that siga builds.
+    /// The paths that siga builds; by default the plan's.
     #[arg(long, value_delimiter = ',', value_name = "PATH,…")]
     path: Option<Vec<String>>,
-    /// The workloads.
+    /// The workloads; by default the plan's.
     #[arg(long, value_delimiter = ',', value_name = "WORKLOAD,…")]
     workload: Option<Vec<String>>,
-    /// The numbers of client-server pairs, 1 to 10,000.
+    /// The numbers of client-server pairs, 1 to 10,000; by default the plan's.
     #[arg(long, value_delimiter = ',', value_name = "N,…")]
     clients: Option<Vec<u32>>,
     /// The MTUs in bytes; by default each path has its own.
     #[arg(long, value_delimiter = ',', value_name = "BYTES,…")]
     mtu: Option<Vec<u32>>,
-    /// The levels, which are sets of features to compare on one path. siga compares each with the first.
+    /// The levels, which are sets of features to compare on one path. siga compares each with the first. By default the
+    /// plan's.
     #[arg(long, value_delimiter = ',', value_name = "LEVEL,…")]
     level: Option<Vec<String>>,
+    /// Packet filters to compare with none: files with rules in the language of nft. siga loads them in the router's namespace only.
+    /// The path is veth-routed unless --path names others; by default no packet filter.
+    #[arg(long, value_delimiter = ',', conflicts_with = "level", value_name = "FILE.nft,…")]
+    firewall: Option<Vec<String>>,
     /// Trials of each cell; by default as many as the comparison needs, up to 30 and within the budget.
     #[arg(long, value_name = "N")]
     trials: Option<u32>,
-    /// Measured seconds of one trial.
+    /// Measured seconds of one trial; by default the plan's, or 1.
     #[arg(long, value_name = "S")]
     seconds: Option<f64>,
-    /// Unmeasured seconds before each trial.
+    /// Unmeasured seconds before each trial; by default the plan's, or 0.25.
     #[arg(long, value_name = "S")]
     warm_up: Option<f64>,
     /// Seconds for the whole run. The first round always completes. A comparison of levels has no limit by default.
@@ -77,35 +103,35 @@ pub(crate) struct Axes {
     #[arg(long)]
     processes: bool,
     /// How processes wait: sleep at once (block), never sleep (poll), or poll while it helps and then sleep (adaptive, only on siga's
-    /// own networks).
+    /// own networks); by default the plan's, or block.
     #[arg(long, value_parser = wait, value_name = "block|adaptive|poll")]
     wait: Option<Waiting>,
-    /// The side that closes a CRR connection first.
+    /// The side that closes a CRR connection first; by default the plan's, or server.
     #[arg(long, value_parser = close, value_name = "server|client")]
     close: Option<Close>,
-    /// The largest single write.
+    /// The largest single write; by default the plan's, or 128k.
     #[arg(long, value_name = "SIZE")]
     write: Option<String>,
-    /// Open loop: transactions per second of all pairs together.
+    /// Open loop: transactions per second of all pairs together; by default a closed loop.
     #[arg(long, value_name = "PER_SECOND")]
     rate: Option<f64>,
     /// Loads to offer after the closed loop, in percent of its rate, such as 10%,50%,90%. Their latencies count from the planned start
-    /// of each transaction.
+    /// of each transaction. By default none.
     #[arg(long, value_delimiter = ',', conflicts_with = "rate", value_name = "PERCENT,…")]
     load: Option<Vec<Offered>>,
     /// The CPUs of the client, as 0 or 0-3,8; by default the scheduler chooses.
     #[arg(long, value_name = "CPUS")]
     client_cpus: Option<String>,
-    /// The CPUs of the server.
+    /// The CPUs of the server; by default the scheduler chooses.
     #[arg(long, value_name = "CPUS")]
     server_cpus: Option<String>,
     /// CPU accounting: profile, subtract or tick; by default the best that the host allows.
     #[arg(long, value_parser = method, value_name = "METHOD")]
     accounting: Option<AccountingMethod>,
-    /// An existing place for the client (with --server, instead of --path).
+    /// An existing place for the client (with --server, instead of --path); by default siga builds paths.
     #[arg(long, requires = "server", conflicts_with = "path", value_name = "PLACE")]
     client: Option<String>,
-    /// An existing place for the server.
+    /// An existing place for the server; by default siga builds paths.
     #[arg(long, requires = "client", conflicts_with = "path", value_name = "PLACE")]
     server: Option<String>,
     /// The address that the client connects to; by default the first address of the server's place.
@@ -118,13 +144,13 @@ pub(crate) struct Axes {
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
     /// Add a known cost in microseconds: client=US, server=US, router=US (for each packet), profiler=US (for each packet of the router
-    /// while the profiler runs) or delay=US.
+    /// while the profiler runs) or delay=US. By default none.
     #[arg(long, value_delimiter = ',', value_name = "WHERE=US,…")]
     plant: Option<Vec<String>>,
     /// Run one round of short trials, only to show that everything works.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// The seed for the order of trials.
+    /// The seed for the order of trials; by default the time.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }
@@ -147,6 +173,7 @@ impl Axes {
         set(&mut plan.clients, self.clients.as_ref());
         set(&mut plan.mtus, self.mtu.as_ref());
         set(&mut plan.levels, self.level.as_ref());
+        self.firewall(&mut plan)?;
         set(&mut plan.seconds, self.seconds.as_ref());
         set(&mut plan.warm_up_seconds, self.warm_up.as_ref());
         set(&mut plan.load, self.load.as_ref());
@@ -163,7 +190,8 @@ impl Axes {
         plan.reach.server_address = self.server_address.or(plan.reach.server_address);
         plan.reach.congestion = self.congestion.clone().or(plan.reach.congestion);
         plan.seed = self.seed.or(plan.seed);
-        if self.trials.is_some() || self.level.as_ref().is_some_and(|levels| levels.len() > 1) {
+        let compares_levels = self.level.as_ref().is_some_and(|levels| levels.len() > 1) || self.firewall.is_some();
+        if self.trials.is_some() || compares_levels {
             // The plan's budget must not cut off trials that the user asked for, nor the trials that a comparison of levels needs.
             plan.budget_seconds = None;
         }
@@ -174,9 +202,27 @@ impl Axes {
             plant(&mut plan, planted)?;
         }
         for notice in plan.notices() {
-            crate::tell(&format!("note: {notice}"));
+            crate::note(&format!("note: {notice}"));
         }
         Ok(plan)
+    }
+
+    /// Adds the levels `plain` and one for each packet filter.
+    fn firewall(&self, plan: &mut Plan) -> Result<()> {
+        let Some(files) = &self.firewall else { return Ok(()) };
+        if let Some(file) = files.iter().find(|file| !file.ends_with(".nft")) {
+            return Err(Error::usage(format!("--firewall {file}: the name of a packet filter ends in .nft")).hint(
+                "give a file with rules in the language of nft, or --level with a shipped level such as conntrack",
+            ));
+        }
+        plan.levels = ["plain".to_owned()].into_iter().chain(files.iter().cloned()).collect();
+        plan.question = "What does the packet filter cost, and where?".to_owned();
+        if self.path.is_none() && self.client.is_none() {
+            plan.paths = vec!["veth-routed".to_owned()];
+            plan.include.clear();
+            plan.exclude.clear();
+        }
+        Ok(())
     }
 
     fn quick(&self, plan: &mut Plan) {

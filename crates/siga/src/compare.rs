@@ -1,20 +1,20 @@
 //! `siga compare`.
 
-use crate::{parse, print, print_coloured};
+use crate::{parse, print, screen, write_out};
 use clap::Args;
 use siga_model::error::{Error, Result};
 use siga_plan::matrix::Cell;
 use siga_report::output::Output;
 use siga_report::{Explained, Format, flame, verdicts};
-use siga_results::judge::{self, Comparison};
+use siga_results::judge::{self, Comparison, Vary};
 use siga_results::store::{Run, is_run, newest};
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// Shown below the options.
 pub(crate) const HELP: &str = "\
-BASE and NEW are two run directories; or two levels, or two paths, of one run: the one of --run, or the newest below runs/ that has a trial.
+BASE and each NEW are run directories; or levels, paths or MTUs of one run: the one of --run, or the newest below runs/ that has a trial.
+With several NEW, each is compared with BASE, and p is adjusted within each of these comparisons.
 
 Verdicts, first that holds: not comparable (something other than what is compared differs and matters), equivalent (90%
 interval within 2%), better or worse (p below 0.05 after adjustment for the number of figures, and the 95% interval clear of 1),
@@ -27,6 +27,9 @@ Examples:
   siga compare veth veth-routed --run runs/20261120-104133-default
   siga compare plain nft-100-rules --why                  names the functions that take the CPU time
   siga compare plain nft-100-rules --flame why.svg        and draws all of them
+  siga compare 1500 57344                                 compares two MTUs of one run
+  siga compare plain reno bbr                             compares two levels with plain
+  siga compare runs/old runs/new --vary kernel            compares the kernels of two hosts
   siga compare runs/before runs/after --fail-on regression:5%
   siga compare runs/before runs/after --format json >verdicts.json";
 
@@ -34,8 +37,13 @@ Examples:
 pub(crate) struct CompareArgs {
     /// The base of the comparison: a run directory, a level or a path.
     base: String,
-    /// The run directory, level or path to compare with the base.
-    new: String,
+    /// The run directories, levels or paths to compare with the base.
+    #[arg(required = true)]
+    new: Vec<String>,
+    /// Parts of the environment that differ on purpose and are compared: kernel, cpu, mitigations, program. The report names what
+    /// differs. By default nothing: figures of different kernels or processors are not comparable.
+    #[arg(long, value_delimiter = ',', value_name = "PART,…", value_parser = parse::<Vary>)]
+    vary: Vec<Vary>,
     /// The run whose levels or paths to compare; by default the newest below runs/ that has a trial.
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
@@ -49,11 +57,12 @@ pub(crate) struct CompareArgs {
     /// contain them.
     #[arg(long)]
     why: bool,
-    /// Write the call chains of each difference in CPU time to this SVG file, as a differential flame graph. A browser shows it.
+    /// Write the call chains of each difference in CPU time between two sides to this SVG file, as a differential flame graph. A
+    /// browser shows it. By default none.
     #[arg(long, value_name = "FILE")]
     flame: Option<PathBuf>,
     /// Exit with status 1 if a figure is worse, or with `regression:5%` if a figure is worse by 5% or more. Exit with status 4 if no
-    /// figure is worse but some could not be judged.
+    /// figure is worse but some could not be judged. By default neither.
     #[arg(long, value_name = "regression[:PERCENT]", value_parser = parse::<FailOn>)]
     fail_on: Option<FailOn>,
 }
@@ -87,13 +96,13 @@ impl FromStr for FailOn {
 
 impl FailOn {
     /// Fails if a figure is worse by at least the smallest change.
-    fn check(self, comparison: &Comparison) -> Result<()> {
-        let regressions: Vec<String> = comparison
-            .regressions(self.least)
+    fn check(self, comparisons: &[Comparison]) -> Result<()> {
+        let regressions: Vec<String> = comparisons
             .iter()
+            .flat_map(|comparison| comparison.regressions(self.least))
             .map(|row| format!("{} {} x{:.3}", row.new, row.metric.name(), row.ratio))
             .collect();
-        let Some(first) = regressions.first() else { return Self::whole(comparison) };
+        let Some(first) = regressions.first() else { return comparisons.iter().try_for_each(Self::whole) };
         let text = match regressions.len() {
             1 => format!("a figure is worse: {first}"),
             count => format!("{count} figures are worse, among them {first}"),
@@ -117,29 +126,39 @@ impl FailOn {
 
 /// Compares, prints, and fails if `--fail-on` asks for it.
 pub(crate) fn run(args: &CompareArgs) -> Result<()> {
-    let (comparison, runs) = comparison(args)?;
-    let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let explained = (args.why || args.flame.is_some()).then(|| runs.explain(&comparison));
-    let named = explained.as_ref().filter(|_| args.why);
-    let report = verdicts::render(&comparison, args.format, args.all, named)?;
-    if colour && args.format == Format::Text {
-        print_coloured(&report)?;
-    } else {
-        print(&report)?;
+    if args.flame.is_some() && args.new.len() > 1 {
+        return Err(Error::usage("a flame graph compares two sides").hint("name one side besides the base"));
     }
-    if let (Some(file), Some((explained, _))) = (&args.flame, &explained) {
-        let svg = flame::svg(&comparison, explained)?;
+    let sides = args.new.iter().map(|new| side(args, new)).collect::<Result<Vec<_>>>()?;
+    let wants_reasons = args.why || args.flame.is_some();
+    let explain = |side: &Side| wants_reasons.then(|| side.explain());
+    let explained: Vec<Option<Explained>> = sides.iter().map(explain).collect();
+    let named: Vec<Option<&Explained>> = explained.iter().map(|one| one.as_ref().filter(|_| args.why)).collect();
+    let comparisons: Vec<Comparison> = sides.into_iter().map(|side| side.comparison).collect();
+    let report = verdicts::render_sides(&comparisons, args.format, args.all, &named, &screen())?;
+    match args.format {
+        Format::Text => write_out(&report)?,
+        Format::Json | Format::Csv | Format::Md => print(&report)?,
+    }
+    if let (Some(file), [comparison], [Some((explained, _))]) = (&args.flame, &comparisons[..], &explained[..]) {
+        let svg = flame::svg(comparison, explained)?;
         let mut output = Output::file(file)?;
         output.put(&svg)?;
         output.finish()?;
     }
     if let Some(fail_on) = args.fail_on {
-        fail_on.check(&comparison)?;
+        fail_on.check(&comparisons)?;
     }
-    if comparison.rows.is_empty() {
+    if comparisons.iter().any(|comparison| comparison.rows.is_empty()) {
         return Err(Error::incomplete("there is no figure to compare").hint("the report says why, cell by cell"));
     }
     Ok(())
+}
+
+/// The comparison of one new side with the base.
+struct Side {
+    comparison: Comparison,
+    runs: Runs,
 }
 
 /// The runs of the base side and of the new side.
@@ -149,47 +168,55 @@ struct Runs {
     new: Option<Run>,
 }
 
-impl Runs {
-    fn explain(&self, comparison: &Comparison) -> Explained {
-        judge::why::explain(comparison, &self.base, self.new.as_ref().unwrap_or(&self.base))
+impl Side {
+    fn explain(&self) -> Explained {
+        let Runs { base, new } = &self.runs;
+        judge::why::explain(&self.comparison, base, new.as_ref().unwrap_or(base))
     }
 }
 
-fn comparison(args: &CompareArgs) -> Result<(Comparison, Runs)> {
-    let (base, new) = (Path::new(&args.base), Path::new(&args.new));
-    match (&args.run, is_run(base), is_run(new)) {
-        (Some(directory), ..) => of_one(Run::load(directory)?, args),
+fn side(args: &CompareArgs, new: &str) -> Result<Side> {
+    let (base, new_run) = (Path::new(&args.base), Path::new(new));
+    match (&args.run, is_run(base), is_run(new_run)) {
+        (Some(directory), ..) => of_one(Run::load(directory)?, args, new),
         (None, true, true) => {
-            let (base, new) = (Run::load(base)?, Run::load(new)?);
-            Ok((judge::runs(&base, &new)?, Runs { base, new: Some(new) }))
+            let (base, new) = (Run::load(base)?, Run::load(new_run)?);
+            let comparison = judge::runs_varying(&base, &new, &args.vary)?;
+            Ok(Side { comparison, runs: Runs { base, new: Some(new) } })
         }
-        (None, false, false) if !args.base.contains('/') && !args.new.contains('/') => {
-            of_one(Run::load(&newest(Path::new("runs"))?)?, args)
+        (None, false, false) if !args.base.contains('/') && !new.contains('/') => {
+            of_one(Run::load(&newest(Path::new("runs"))?)?, args, new)
         }
         (None, base_is, _) => {
             // Reading the argument that is not a run produces the error that says why.
-            let missing = if base_is { new } else { base };
+            let missing = if base_is { new_run } else { base };
             Run::load(missing).and(Err(Error::usage(format!("{} is not a run directory", missing.display()))))
         }
     }
 }
 
-fn of_one(run: Run, args: &CompareArgs) -> Result<(Comparison, Runs)> {
+fn of_one(run: Run, args: &CompareArgs, new: &str) -> Result<Side> {
+    if !args.vary.is_empty() {
+        return Err(Error::usage("--vary is about two runs, and both sides are in one run")
+            .hint("`siga compare runs/BEFORE runs/AFTER --vary kernel`"));
+    }
     let cells = run.cells();
     let both = |is: &dyn Fn(&str, &Cell) -> bool| {
-        [&args.base, &args.new].into_iter().all(|name| cells.iter().any(|cell| is(name, cell)))
+        [&args.base, new].into_iter().all(|name| cells.iter().any(|cell| is(name, cell)))
     };
     let levels = both(&|name, cell| cell.level == name);
     let paths = both(&|name, cell| cell.path == name);
+    let mtus = both(&|name, cell| cell.mtu.is_some_and(|mtu| name == mtu.to_string()));
     let comparison = match (levels, paths) {
+        (false, false) if mtus => judge::mtus(&run, &args.base, new),
         (true, true) => {
-            Err(Error::usage(format!("`{}` and `{}` each name a level and a path of this run", args.base, args.new))
+            Err(Error::usage(format!("`{}` and `{new}` each name a level and a path of this run", args.base))
                 .hint("give the levels other names and measure again"))
         }
-        (false, true) => judge::paths(&run, &args.base, &args.new),
-        (true | false, false) => judge::levels(&run, &args.base, &args.new),
+        (false, true) => judge::paths(&run, &args.base, new),
+        (true | false, false) => judge::levels(&run, &args.base, new),
     }?;
-    Ok((comparison, Runs { base: run, new: None }))
+    Ok(Side { comparison, runs: Runs { base: run, new: None } })
 }
 
 #[cfg(test)]

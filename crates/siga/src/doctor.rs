@@ -57,7 +57,8 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
 /// Returns the progress line, which is hidden if standard error is not a terminal. It is drawn only when its text changes, so that
 /// it takes no CPU time from trials.
 fn spinner() -> ProgressBar {
-    let spinner = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    let target = if crate::is_quiet() { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+    let spinner = ProgressBar::with_draw_target(None, target);
     if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {msg}") {
         spinner.set_style(style);
     }

@@ -57,7 +57,7 @@ pub(crate) struct ExecArgs {
     /// Whose addresses 127.0.0.0/8 and ::1 and the name `localhost` are.
     #[arg(long, value_enum, default_value_t = Loopback::Host, value_name = "OWNER")]
     loopback: Loopback,
-    /// Only say whether this program can run, and why not.
+    /// Only say whether this program can run, and why not; by default the program runs.
     #[arg(long, value_name = "PROGRAM", exclusive = true)]
     check: Option<OsString>,
 }

@@ -26,10 +26,10 @@ pub(crate) struct ExportArgs {
     /// trials: one record for each trial and metric; otava: one record for each run, to find change points in a history.
     #[arg(long, default_value = "trials", value_parser = parse::<Form>)]
     form: Form,
-    /// Print the configuration with which Otava reads the file CSV from --form otava.
+    /// Print the configuration with which Otava reads the file CSV from --form otava; by default the figures.
     #[arg(long, value_name = "CSV", conflicts_with = "form")]
     otava_config: Option<PathBuf>,
-    /// CPU accounting: profile, subtract or tick, if a run has the data for it.
+    /// CPU accounting: profile, subtract or tick, if a run has the data for it; by default the best method.
     #[arg(long, value_parser = axes::method)]
     accounting: Option<AccountingMethod>,
     /// The file to write; by default standard output. An existing file is replaced only if siga wrote it.

@@ -5,7 +5,6 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use siga_measure::run::{Progress, Watch};
 use siga_plan::matrix::Cell;
 use siga_results::environment::EMULATED;
-use siga_results::histogram;
 use siga_results::record::{Skipped, TrialRecord};
 use siga_results::store::Run;
 use std::time::Duration;
@@ -21,7 +20,8 @@ pub(crate) struct Live {
 
 impl Live {
     pub(crate) fn new(emulated: bool) -> Self {
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        let target = if crate::is_quiet() { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let bar = ProgressBar::with_draw_target(None, target);
         if let Ok(style) = ProgressStyle::with_template("{pos}/{len} trials, {prefix} left  {bar:20} {msg}") {
             bar.set_style(style);
         }
@@ -34,7 +34,7 @@ impl Live {
     }
 
     fn say(&self, text: &str) {
-        self.bar.suspend(|| crate::tell(text));
+        self.bar.suspend(|| crate::note(text));
     }
 
     fn show(&self, progress: &Progress) {
@@ -56,18 +56,7 @@ impl Watch for Live {
         if progress.round > 0 {
             return;
         }
-        let latency = histogram::decode(&trial.latency).map(|histogram| histogram::percentiles(&histogram));
-        let p50 = latency.ok().and_then(|latency| latency.p50).map_or("-".into(), |p50| format!("{p50:.1} us"));
-        let cpu = trial.cpu.busy_ns as f64 / 1e3 / trial.units().max(1.0);
-        let unit = trial.cell.workload.unit();
-        self.say(&format!(
-            "{:<44} {:>12.1} {:<9}  p50 {p50:>12}  CPU {cpu:>9.2} us/{}{}",
-            trial.cell.to_string(),
-            trial.rate(),
-            unit.rate_name(),
-            unit.name(),
-            self.mark
-        ));
+        self.say(&format!("{}{}", siga_report::first_trial(trial), self.mark));
         for flag in &trial.flags {
             self.say(&format!("  caution: {flag}"));
         }

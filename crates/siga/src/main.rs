@@ -16,17 +16,25 @@ use siga_measure::agent::launch::AgentOptions;
 use siga_model::error::{Error, Result};
 use siga_model::text;
 use siga_plan::accounting::AccountingMethod;
-use siga_report::{Format, Layout};
+use siga_report::{Format, Layout, Screen};
 use siga_results::store::Run;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The version, the commit of the sources and the cargo features of this build.
+const VERSION: &str =
+    concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("SIGA_COMMIT"), "; features: ", env!("SIGA_FEATURES"), ")");
+
+/// Whether progress and notes are printed.
+static IS_QUIET: AtomicBool = AtomicBool::new(false);
 
 /// What does a network hop cost, and did your change help?
 #[derive(Debug, Parser)]
 #[command(
     name = "siga",
-    version,
+    version = VERSION,
     propagate_version = true,
     arg_required_else_help = true,
     after_help = "Examples:\n  \
@@ -42,9 +50,20 @@ use std::process::ExitCode;
         siga published 5                            print a table of the z/VM report that siga follows\n  \
         siga net up topologies/figure-1.toml        start a virtual network with guests, a router and HiperSockets\n  \
         siga doctor                                 say what this host can measure, and how well\n\n\
+        Environment variables:\n  \
+        NO_COLOR           show verdicts without colours, also on terminals\n  \
+        COLUMNS            the width of tables where the terminal does not say it; by default 120 in files and pipes\n  \
+        SIGA_RUN_DIR       the directory of virtual networks; by default $XDG_RUNTIME_DIR/siga, otherwise /tmp/siga-UID\n  \
+        SIGA_EXEC_LOG      a file for the calls that `siga exec` cannot carry out on a guest\n  \
+        XDG_CONFIG_HOME    the directory with siga/config.toml; by default ~/.config\n  \
+        TMPDIR             the directory for the networks of a measurement; by default /tmp\n  \
+        PATH               where siga finds nft, ssh, and the programs of `siga exec`\n\n\
         Exit status: 0 success, 1 regression, 2 usage error, 3 unsuitable environment, 4 incomplete."
 )]
 struct Cli {
+    /// Print no progress and no notes, only results and errors.
+    #[arg(short, long, global = true)]
+    quiet: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -58,7 +77,7 @@ enum Command {
     #[command(after_help = axes::HELP)]
     Run(Box<measure::RunArgs>),
     /// Print the matrix of a plan, its duration, and every command that it executes.
-    #[command(after_help = axes::HELP)]
+    #[command(after_help = axes::PLAN_HELP)]
     Plan {
         /// The plan and its axes.
         #[command(flatten)]
@@ -85,9 +104,18 @@ Examples:
         /// The layout: plain, or zvm for the layout of z/VM's reports.
         #[arg(long, default_value = "plain", value_parser = parse::<Layout>)]
         layout: Layout,
-        /// CPU accounting: profile, subtract or tick, if the run has the data for it.
+        /// CPU accounting: profile, subtract or tick, if the run has the data for it; by default the best method.
         #[arg(long, value_parser = axes::method)]
         accounting: Option<AccountingMethod>,
+    },
+    /// Print the JSON Schema of a file or of an output.
+    #[command(after_help = "\
+Examples:
+  siga schema plan >plan.schema.json          complete and check plans in an editor
+  siga schema result                          describe the output of `siga show DIR --format json`")]
+    Schema {
+        /// What to describe.
+        kind: Schema,
     },
     /// Write one HTML file with verdict, environment, tables and charts.
     ///
@@ -169,8 +197,30 @@ Examples:
     NamespaceHolder,
 }
 
+/// What `siga schema` describes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Schema {
+    /// The file of a plan.
+    Plan,
+    /// The file of a level.
+    Level,
+    /// The report of a run as JSON.
+    Result,
+}
+
+impl Schema {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Plan => include_str!("../../../plans/plan.schema.json"),
+            Self::Level => include_str!("../../../levels/level.schema.json"),
+            Self::Result => siga_report::SCHEMA,
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    IS_QUIET.store(cli.quiet, Ordering::Relaxed);
     match run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -183,10 +233,11 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<()> {
     match command {
         Command::Run(args) => measure::run(&args),
-        Command::Plan { schema: true, .. } => print(include_str!("../../../plans/plan.schema.json")),
+        Command::Plan { schema: true, .. } => print(Schema::Plan.text()),
+        Command::Schema { kind } => print(kind.text()),
         Command::Plan { axes, reach, .. } => measure::plan(&axes, &reach),
         Command::Show { directory, format, layout, accounting } => {
-            print(&siga_report::render(&Run::load(&directory)?, format, layout, accounting)?)
+            print_run(&Run::load(&directory)?, format, layout, accounting)
         }
         Command::Report(args) => report::run(&args),
         Command::Compare(args) => compare::run(&args),
@@ -209,20 +260,26 @@ fn print(text: &str) -> Result<()> {
     write_out(&text::lines(text))
 }
 
-/// Writes a report like [`print()`], and colours each line that ends in a verdict.
-fn print_coloured(text: &str) -> Result<()> {
-    const GREEN: &str = "\u{1b}[32m";
-    const RED: &str = "\u{1b}[31m";
-    let text = text::lines(text);
-    let coloured = text.split_inclusive('\n').map(|line| {
-        let colour = match line.trim_end() {
-            line if line.ends_with("  better") => GREEN,
-            line if line.ends_with("  worse") => RED,
-            _ => return line.to_owned(),
-        };
-        format!("{colour}{}\u{1b}[0m\n", line.trim_end())
-    });
-    write_out(&coloured.collect::<String>())
+/// Returns the screen on which standard output is shown. Verdicts are coloured on terminals, unless NO_COLOR is set (no-color.org).
+fn screen() -> Screen {
+    let out = std::io::stdout();
+    let none = Screen::default();
+    let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    if !out.is_terminal() {
+        return Screen { width: columns.unwrap_or(none.width), ..none };
+    }
+    let size = rustix::termios::tcgetwinsize(&out).ok().map(|size| usize::from(size.ws_col));
+    let width = size.filter(|width| *width > 0).or(columns).unwrap_or(80);
+    let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    Screen { width, wraps: true, colour }
+}
+
+/// Prints the report of a run.
+fn print_run(run: &Run, format: Format, layout: Layout, method: Option<AccountingMethod>) -> Result<()> {
+    match format {
+        Format::Text => write_out(&siga_report::text(run, layout, method, &screen())?),
+        Format::Json | Format::Csv | Format::Md => print(&siga_report::render(run, format, layout, method)?),
+    }
 }
 
 fn write_out(text: &str) -> Result<()> {
@@ -234,6 +291,17 @@ fn write_out(text: &str) -> Result<()> {
     }
 }
 
+/// Writes a note or a line of progress to standard error, unless `--quiet` is given.
+fn note(line: &str) {
+    if !is_quiet() {
+        tell(line);
+    }
+}
+
+fn is_quiet() -> bool {
+    IS_QUIET.load(Ordering::Relaxed)
+}
+
 /// Writes a line to standard error. Unlike `eprintln!`, it does not panic if standard error is closed.
 fn tell(line: &str) {
     let _ = writeln!(std::io::stderr(), "{}", text::lines(line));
@@ -242,4 +310,47 @@ fn tell(line: &str) {
 /// Lets clap parse a type by its `FromStr`, and show the hint of its error.
 fn parse<T: std::str::FromStr<Err = Error>>(text: &str) -> std::result::Result<T, String> {
     text.parse().map_err(|error: Error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Cli;
+    use clap::{Command, CommandFactory};
+
+    /// Returns every visible command with its full name, such as "siga net up".
+    fn commands(command: &Command, name: &str, all: &mut Vec<(String, Command)>) {
+        for own in command.get_subcommands().filter(|own| !own.is_hide_set() && own.get_name() != "help") {
+            let name = format!("{name} {}", own.get_name());
+            all.push((name.clone(), own.clone()));
+            commands(own, &name, all);
+        }
+    }
+
+    fn all() -> Vec<(String, Command)> {
+        let mut all = Vec::new();
+        commands(&Cli::command(), "siga", &mut all);
+        all
+    }
+
+    #[test]
+    fn the_help_of_every_command_ends_with_two_examples() {
+        let all = all();
+        assert!(all.len() > 20, "{}", all.len());
+        for (name, command) in all {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let examples = help.lines().filter(|line| line.starts_with(&format!("  {name}")));
+            assert!(help.contains("Examples:\n") && examples.count() >= 2, "{name}: {help}");
+        }
+    }
+
+    #[test]
+    fn the_help_of_every_option_has_its_default() {
+        for (name, command) in all() {
+            for option in command.get_opts().filter(|option| !option.is_hide_set() && !option.is_required_set()) {
+                let help = option.get_long_help().or(option.get_help()).map(ToString::to_string).unwrap_or_default();
+                let has_default = !option.get_default_values().is_empty() || help.to_lowercase().contains("by default");
+                assert!(has_default, "{name} --{}: {help}", option.get_long().unwrap_or_default());
+            }
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::axes::{Axes, Reach};
 use crate::live::Live;
-use crate::{parse, print, tell};
+use crate::{note, parse, print, print_run};
 use clap::Args;
 use siga_measure::commands::{self, Step};
 use siga_measure::cpu::profile::Profiler;
@@ -26,7 +26,8 @@ pub(crate) struct RunArgs {
     /// The directory of the run; by default a new one below runs/.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Resume a run that was interrupted, without its finished trials. A run over ssh needs --ssh again.
+    /// Resume a run that was interrupted, without its finished trials. A run over ssh needs --ssh again. By
+    /// default a new run.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "Axes"])]
     resume: Option<PathBuf>,
     /// The format: text, json, csv or md.
@@ -62,12 +63,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
         None => start(args, &environment, &mut live)?,
     };
     for damage in so_far.damage.drain(..) {
-        tell(&format!("note: {damage}"));
+        note(&format!("note: {damage}"));
     }
     place::raise_descriptor_limit();
     let ended = run::run(&mut store, so_far, &ssh, profiler, &mut live)?;
     live.end();
-    print(&siga_report::render(&ended.run, args.format, args.layout, ended.run.plan.accounting)?)?;
+    print_run(&ended.run, args.format, args.layout, ended.run.plan.accounting)?;
     match ended.cut_short {
         Some(error) => Err(error),
         None => verdict(&ended),
@@ -77,7 +78,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
 /// Says on standard error that this machine is emulated, if it is.
 pub(crate) fn announce(environment: &Environment) {
     if environment.is_emulated() {
-        tell(&format!("note: {EMULATED}: {EMULATED_FIGURES}"));
+        note(&format!("note: {EMULATED}: {EMULATED_FIGURES}"));
     }
 }
 
@@ -133,6 +134,9 @@ pub(crate) fn plan(axes: &Axes, reach: &Reach) -> Result<()> {
     let steps = commands::of(&plan, &matrix, &reach.command(&plan.hosts(&matrix))?)?;
     let run::Extent { rounds, time, .. } = run::estimate(&plan, &matrix);
     let mut out = String::new();
+    if !plan.question.is_empty() {
+        let _ = writeln!(out, "{}\n", plan.question);
+    }
     for cell in &matrix.cells {
         let _ = writeln!(out, "{cell}");
     }
@@ -156,7 +160,7 @@ pub(crate) fn plan(axes: &Axes, reach: &Reach) -> Result<()> {
         let _ = writeln!(out, "  {line}\n      {about}");
     }
     for note in plan.waits_otherwise(&matrix).into_iter().chain(run::too_few(&plan, &matrix)) {
-        tell(&format!("note: {note}"));
+        crate::note(&format!("note: {note}"));
     }
     print(&out)
 }

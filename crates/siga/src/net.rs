@@ -1,7 +1,7 @@
 //! `siga net`: virtual networks for the guests of this host.
 
 use crate::measure::announce;
-use crate::{print, tell};
+use crate::{note, print, tell};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use siga_fabric::client::{self, Client};
@@ -35,6 +35,9 @@ pub(crate) enum NetCommand {
     /// Start a network: its control program and its guests.
     ///
     /// If the control program of a running network died, this starts a new one, which takes over the guests.
+    #[command(
+        after_help = "Examples:\n  siga net up topologies/figure-1.toml\n  siga net up topologies/figure-1.toml --name second"
+    )]
     Up {
         /// The topology: a regular file of at most 1 MiB, or a pipe of the shell (/dev/stdin).
         topology: PathBuf,
@@ -45,11 +48,13 @@ pub(crate) enum NetCommand {
     /// Take a network down and remove its files.
     ///
     /// If the directory of the network has files that siga did not make, it stays, and the message names one of them.
+    #[command(after_help = "Examples:\n  siga net down figure-1\n  siga net down second")]
     Down {
         /// The network.
         network: Name,
     },
     /// Show the networks and guests that are up.
+    #[command(after_help = "Examples:\n  siga net status\n  siga net status figure-1 --detail")]
     Status {
         /// The network; by default a short list of all networks.
         network: Option<Name>,
@@ -61,8 +66,14 @@ pub(crate) enum NetCommand {
         format: StatusFormat,
     },
     /// Send echo requests from a guest.
+    #[command(
+        after_help = "Examples:\n  siga net ping figure-1 tcpip1 10.0.2.2\n  siga net ping figure-1 tcpip1 10.0.2.2 --count 10 --interval 0.1"
+    )]
     Ping(PingArgs),
     /// Write the frames of a guest to a file, as pcapng, until interrupted.
+    #[command(
+        after_help = "Examples:\n  siga net capture figure-1 tcpip2 --output r.pcapng\n  siga net capture figure-1 tcpip2 --seconds 5 >r.pcapng"
+    )]
     Capture {
         /// The network.
         network: Name,
@@ -74,11 +85,12 @@ pub(crate) enum NetCommand {
         /// The largest number of bytes to capture of each frame.
         #[arg(long, default_value_t = 65_535)]
         snap: u32,
-        /// End the capture after this many seconds.
+        /// End the capture after this many seconds; by default when interrupted.
         #[arg(long)]
         seconds: Option<f64>,
     },
     /// Start a guest that has ended.
+    #[command(after_help = "Examples:\n  siga net start figure-1 tcpip2\n  siga net start figure-1 tcpip3")]
     Start {
         /// The network.
         network: Name,
@@ -86,6 +98,7 @@ pub(crate) enum NetCommand {
         guest: Name,
     },
     /// End a guest. It stays ended until `siga net start`.
+    #[command(after_help = "Examples:\n  siga net stop figure-1 tcpip2\n  siga net stop figure-1 tcpip3")]
     Stop {
         /// The network.
         network: Name,
@@ -93,6 +106,7 @@ pub(crate) enum NetCommand {
         guest: Name,
     },
     /// Grant a guest access to a restricted network.
+    #[command(after_help = "Examples:\n  siga net grant figure-1 lan tcpip3\n  siga net grant figure-1 lan tcpip2")]
     Grant {
         /// The network, as started with `up`.
         network: Name,
@@ -102,6 +116,7 @@ pub(crate) enum NetCommand {
         guest: Name,
     },
     /// Revoke a guest's access to a restricted network.
+    #[command(after_help = "Examples:\n  siga net revoke figure-1 lan tcpip3\n  siga net revoke figure-1 lan tcpip2")]
     Revoke {
         /// The network, as started with `up`.
         network: Name,
@@ -111,7 +126,10 @@ pub(crate) enum NetCommand {
         guest: Name,
     },
     /// Print the secret with which the process of an external guest attaches.
-    #[command(alias = "token")]
+    #[command(
+        alias = "token",
+        after_help = "Examples:\n  siga net secret figure-1 tcpip1\n  siga net secret figure-1 tcpip1 --application"
+    )]
     Secret {
         /// The network.
         network: Name,
@@ -122,6 +140,9 @@ pub(crate) enum NetCommand {
         application: bool,
     },
     /// Check a topology without starting anything.
+    #[command(
+        after_help = "Examples:\n  siga net check topologies/figure-1.toml\n  siga net check /dev/stdin <topologies/figure-1.toml"
+    )]
     Check {
         /// The topology: a regular file of at most 1 MiB, or a pipe of the shell (/dev/stdin).
         topology: PathBuf,
@@ -134,7 +155,10 @@ pub(crate) enum NetCommand {
     },
     /// Run a guest (the control program starts it).
     #[command(hide = true)]
-    Guest,
+    Guest {
+        /// The network and the guest, for lists of processes such as that of ps.
+        name: String,
+    },
 }
 
 /// The format of a status.
@@ -173,7 +197,7 @@ pub(crate) fn run(command: NetCommand) -> Result<()> {
         NetCommand::Up { topology, name } => up(&topology, name),
         NetCommand::Down { network } => {
             client::down(&network)?;
-            tell(&format!("siga: network {network} is down"));
+            note(&format!("siga: network {network} is down"));
             Ok(())
         }
         NetCommand::Status { network: Some(network), detail, format } => status(&network, detail, format),
@@ -202,7 +226,7 @@ pub(crate) fn run(command: NetCommand) -> Result<()> {
             print(&format!("{}: {guests} guests on {networks} networks\n", topology.display()))
         }
         NetCommand::Control { base } => siga_fabric::control::run(&base),
-        NetCommand::Guest => siga_fabric::guest::process::run(),
+        NetCommand::Guest { name: _ } => siga_fabric::guest::process::run(),
     }
 }
 
@@ -210,7 +234,7 @@ pub(crate) fn run(command: NetCommand) -> Result<()> {
 fn read(path: &Path) -> Result<String> {
     let text = siga_fabric::files::read_text(path, TOPOLOGY_BYTES_MAX)?;
     for notice in old_spellings(&text) {
-        tell(&format!("note: {}: {notice}", path.display()));
+        note(&format!("note: {}: {notice}", path.display()));
     }
     Ok(text)
 }

@@ -2,7 +2,7 @@
 //!
 //! The file is written whole or not at all. An existing file is replaced only if siga wrote it.
 
-use crate::tell;
+use crate::note;
 use clap::Args;
 use siga_model::error::Result;
 use siga_report::html;
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<()> {
     let name = output.name().to_owned();
     output.put(&page)?;
     output.finish()?;
-    tell(&format!("report: {name}"));
+    note(&format!("report: {name}"));
     Ok(())
 }
 

@@ -100,7 +100,7 @@ fn check_cell(cell: &Value, ended: &Ended) {
     assert!(number(&cell["clients"]) >= 1.0 && number(&cell["rate"]) > 0.0, "{cell}");
     let stream = cell["workload"].as_str().unwrap().starts_with("str");
     assert_eq!(cell["rate_unit"], if stream { "MB/sec" } else { "trans/sec" });
-    assert_eq!(cell["cpu"]["unit"], if stream { "msec/MB" } else { "msec/trans" });
+    assert_eq!(cell["cpu"]["unit"], if stream { "ms/MB" } else { "us/trans" });
     assert_eq!(cell["errors"], 0, "{cell}");
     assert!(cell["mtu"].is_u64() != (cell["path"] == "unix"), "{cell}");
     for percentile in ["p50", "p90", "p99", "p999", "max"] {

@@ -62,6 +62,10 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("run --client local --server pid:0", &["`pid:0` is no place"]),
     ("run --client local --server ssh:-oProxyCommand=x", &["is no place"]),
     ("run --server-address 127.0.0.1", &["server address", "--client and --server"]),
+    ("run --firewall absent.nft", &["cannot read the packet filter absent.nft"]),
+    ("run --firewall conntrack", &["ends in .nft", "--level"]),
+    ("run --firewall x.nft --level plain", &["cannot be used with"]),
+    ("compare absent other --vary moon", &["`moon` is nothing that can vary", "kernel, cpu"]),
     ("run --ssh ssh2", &["no place uses ssh", "--client and --server"]),
     ("run --congestion reno", &["congestion control", "--client and --server"]),
     ("run --resume run --trials 3", &["cannot be used with", "--trials"]),
@@ -115,6 +119,38 @@ fn every_command_has_examples_in_its_help() {
         let help = bench.run(&format!("{command} --help")).ok();
         let examples = help.out.split("Examples:\n").nth(1).unwrap_or_default();
         assert!(examples.contains(&format!("  siga {command}")), "{help}");
+    }
+}
+
+#[test]
+fn the_version_names_the_commit_and_the_features() {
+    let version = Bench::new().run("--version").ok().out;
+    let rest = version.strip_prefix(concat!("siga ", env!("CARGO_PKG_VERSION"), " (commit ")).unwrap();
+    let (commit, features) = rest.split_once("; features: ").unwrap();
+    assert!(!commit.is_empty() && features.trim_end().ends_with(')') && features.len() > 2, "{version}");
+}
+
+#[test]
+fn a_quiet_run_prints_its_report_and_nothing_else() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    let run = "run --path unix,loopback --workload rr-1-1 --clients 1 --seconds 0.05 --trials 2";
+    let quiet = bench.run(&format!("{run} --out quiet --quiet")).ok();
+    assert!(quiet.err.is_empty() && quiet.out.contains("4 trials in quiet"), "{quiet}");
+    let told = bench.run(&format!("{run} --out told")).ok();
+    assert!(told.err.contains("unix rr-1-1"), "{told}");
+    // An error is printed, too.
+    bench.run("show absent --quiet").refused(2, &["absent is not a run directory"]);
+}
+
+#[test]
+fn every_schema_is_json() {
+    let bench = Bench::new();
+    for kind in ["plan", "level", "result"] {
+        let schema: serde_json::Value = serde_json::from_str(&bench.run(&format!("schema {kind}")).ok().out).unwrap();
+        assert_eq!(schema["title"].as_str().map(str::to_lowercase), Some(kind.to_owned()));
     }
 }
 

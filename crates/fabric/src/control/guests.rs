@@ -155,7 +155,11 @@ impl Control {
     fn try_start(&mut self, name: &Name) -> Result<()> {
         let (channel, other) = Channel::pair()?;
         let stderr = self.open_stderr(name)?;
-        let process = self.launcher.start(&GUEST_ARGUMENTS, other, stderr)?;
+        // The last argument shows in `ps` which guest of which network the process is. The process itself ignores it.
+        let network = self.run.path().file_name().unwrap_or_default().to_string_lossy();
+        let shown = format!("{network}/{name}");
+        let [net, guest] = GUEST_ARGUMENTS;
+        let process = self.launcher.start(&[net, guest, &shown], other, stderr)?;
         if let Err(error) = self.limit(name, process.pid()) {
             process.signal(Signal::KILL)?;
             return Err(error);

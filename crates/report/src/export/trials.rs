@@ -160,5 +160,6 @@ fn after(trial: &TrialRecord, metric: Metric, value: f64, method: AccountingMeth
         Metric::Cpu(..) => method.to_string(),
         Metric::Rate | Metric::P50 | Metric::P99 => String::new(),
     };
-    [metric.name().to_owned(), metric.unit(trial.cell.workload.unit()).to_owned(), value.to_string(), method]
+    let unit = trial.cell.workload.unit();
+    [metric.name().to_owned(), metric.unit(unit).to_owned(), (value * metric.scale(unit)).to_string(), method]
 }

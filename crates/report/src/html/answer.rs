@@ -29,7 +29,7 @@ pub(super) fn sentences(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> V
 }
 
 fn measured_alone(shown: &[ShownRun<'_>]) -> String {
-    let cells: Vec<_> = shown.iter().flat_map(|one| &one.reduced.cells).collect();
+    let cells: Vec<_> = shown.iter().flat_map(|one| &one.judged.agreed.cells).collect();
     let paths: BTreeSet<&str> = cells.iter().map(|summary| summary.cell.path.as_str()).collect();
     let paths: Vec<&str> = paths.into_iter().collect();
     match cells.as_slice() {
@@ -96,6 +96,7 @@ fn sides(comparison: &Comparison, named: bool) -> (String, String) {
             (format!("{base} without the {node}"), format!("{new} with a {node}"))
         }
         Subject::Levels => (format!("level {base}"), format!("level {new}")),
+        Subject::Mtus => (format!("MTU {base}"), format!("MTU {new}")),
         Subject::Paths | Subject::Runs => (base.clone(), new.clone()),
     }
 }
@@ -187,8 +188,8 @@ pub(super) fn conditions(shown: &[ShownRun<'_>]) -> Markup {
 
 fn condition(shown: &ShownRun<'_>) -> String {
     let run = shown.run;
-    let (environment, rounds) = (&run.environment, shown.reduced.disturbance.rounds());
-    let mut words = vec![format!("Plan {}", run.plan.name), counted(shown.reduced.cells.len(), "cell")];
+    let (environment, rounds) = (&run.environment, shown.judged.agreed.disturbance.rounds());
+    let mut words = vec![format!("Plan {}", run.plan.name), counted(shown.judged.agreed.cells.len(), "cell")];
     words.push(counted(rounds, "round"));
     words.push(format!("{} s a trial", run.plan.seconds));
     words.extend(environment.kernel.release.clone().map(|release| format!("Linux {release}")));

@@ -50,7 +50,7 @@ fn of_finding(judged: &CheckedFinding, shown: &ShownRun<'_>) -> Markup {
         details class="print" {
             summary { strong { (capital(answer(judged))) } ": " (finding.says) }
             p { (looked_at(finding)) ". " (tally(judged)) "." }
-            ul { @for sentence in why(judged, &shown.reduced, &shown.repeat) { li { (sentence) } } }
+            ul { @for sentence in why(judged, &shown.judged.median, &shown.repeat) { li { (sentence) } } }
             @if !cases.is_empty() { (table(&heads(&CASE_HEADS), &cases, 2..6)) }
         }
     }

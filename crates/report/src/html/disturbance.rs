@@ -37,7 +37,7 @@ pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Mar
             @if shown.len() > 1 { p { strong { (one.name) } } }
             (strip(one))
             // The banner above has the words of a run without verdict.
-            @if one.reduced.disturbance.no_verdict().is_none() { p { (words(one)) } }
+            @if one.judged.agreed.disturbance.no_verdict().is_none() { p { (words(one)) } }
             @for line in cautions(one).iter().take(CAUTIONS_MAX) { p class="note" { (line) } }
             @let more = cautions(one).len().saturating_sub(CAUTIONS_MAX);
             @if more > 0 { p class="note" { a href="#tables" { (more) " more cautions" } } }
@@ -53,7 +53,7 @@ pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Mar
 
 /// Returns the marks of a run's rounds. A round that is left out has a mark of another height, colour and shape.
 fn strip(shown: &ShownRun<'_>) -> Markup {
-    let disturbance = &shown.reduced.disturbance;
+    let disturbance = &shown.judged.agreed.disturbance;
     let slots: BTreeSet<Slot> = shown.run.trials.iter().map(TrialRecord::slot).collect();
     let says = format!("{} of {} rounds were disturbed", disturbance.disturbed(), disturbance.rounds());
     let title = |slot: &Slot| {
@@ -72,7 +72,7 @@ fn strip(shown: &ShownRun<'_>) -> Markup {
 
 /// Returns what disturbed a run, in words.
 fn words(shown: &ShownRun<'_>) -> String {
-    let disturbance = &shown.reduced.disturbance;
+    let disturbance = &shown.judged.agreed.disturbance;
     let is_recorded = shown.run.trials.iter().any(|trial| trial.host.is_some());
     match disturbance.words() {
         Some(words) => format!("{}.", capital(&words)),
@@ -83,7 +83,7 @@ fn words(shown: &ShownRun<'_>) -> String {
 
 /// Returns the cautions about a run's trials and files.
 fn cautions(shown: &ShownRun<'_>) -> Vec<String> {
-    crate::words::cautions(shown.run, &shown.reduced)
+    crate::words::cautions(shown.run, &shown.judged.agreed)
         .into_iter()
         .map(|(kind, line)| format!("{kind}: {line}."))
         .collect()
@@ -99,7 +99,7 @@ fn noise_floor(comparisons: &[Comparison]) -> Option<f64> {
 
 /// Returns the charts of a run; none if its records say nothing about the host.
 pub(super) fn charts(shown: &ShownRun<'_>) -> Vec<Figure> {
-    let disturbance = &shown.reduced.disturbance;
+    let disturbance = &shown.judged.agreed.disturbance;
     let mut rounds: BTreeMap<Slot, Round> = BTreeMap::new();
     for trial in &shown.run.trials {
         let Some(facts) = facts(trial, disturbance) else { continue };

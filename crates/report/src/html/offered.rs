@@ -22,7 +22,7 @@ const CHARTS_MAX: usize = 24;
 /// Returns the section with the charts; `None` if no plan offered loads.
 pub(super) fn section(shown: &[ShownRun<'_>]) -> Option<Section> {
     let of_run = |shown: &'_ ShownRun<'_>| {
-        let cells = shown.reduced.cells.iter().filter(|cell| !cell.offered.is_empty());
+        let cells = shown.judged.agreed.cells.iter().filter(|cell| !cell.offered.is_empty());
         cells.map(|cell| chart(&shown.name, cell)).collect::<Vec<_>>()
     };
     let figures: Vec<Figure> = shown.iter().flat_map(of_run).take(CHARTS_MAX).collect();

@@ -6,7 +6,8 @@ use super::page::{columns, text_class};
 use super::plot::Scale;
 use super::{ShownRun, verdict};
 use crate::observer;
-use crate::table::{against, charged, groups, mark, methods, path_name, unit_words};
+use crate::overview::unit_words;
+use crate::table::{against, charged, groups, mark, methods, path_name};
 use crate::why::Explained;
 use crate::words::{self, cpu_scale, number, pairs, spread};
 use crate::zvm;
@@ -28,7 +29,7 @@ pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Mar
         @for one in shown {
             details class="print" {
                 summary { "The same in the layout of z/VM's performance reports" @if shown.len() > 1 { ": " (one.name) } }
-                @match zvm::table::tables_text(one.run, &one.reduced, &one.repeat) {
+                @match zvm::table::tables_text(one.run, &one.judged.median, &one.repeat) {
                     Ok(text) => (columns(&text)),
                     // This layout has figures per unit, which do not exist for a cell that completed no unit. The tables above
                     // show the figures that do exist.
@@ -73,7 +74,7 @@ pub(super) fn legend(names: &[(Fill, &str)]) -> Markup {
 }
 
 fn newcomers(shown: &ShownRun<'_>) -> Markup {
-    let reduced = &shown.reduced;
+    let reduced = &shown.judged.agreed;
     html! {
         @if !reduced.cells.is_empty() { (legend(&PARTS)) }
         @for group in groups(reduced) { (one(shown, &group)) }
@@ -105,7 +106,7 @@ fn one(shown: &ShownRun<'_>, group: &[&Summary]) -> Markup {
                     @for (_, name) in PARTS { th scope="col" class="number" { (name) } }
                     th scope="col" class="against" { "against" }
                 } }
-                tbody { @for summary in group { (row(&shown.within, summary, group, scale)) } }
+                tbody { @for summary in group { (row(&shown.judged.comparisons, summary, group, scale)) } }
             }
         }
     }
@@ -135,7 +136,7 @@ fn row(comparisons: &[Comparison], summary: &Summary, group: &[&Summary], scale:
 
 /// Returns the table of what CPU accounting itself costs on each cell. The result is empty if the table has no row.
 fn accounting(shown: &ShownRun<'_>) -> Markup {
-    let rows = observer::rows(&shown.reduced);
+    let rows = observer::rows(&shown.judged.agreed);
     let is_number = |at: usize| (2..5).contains(&at).then_some("number");
     html! {
         @if !rows.is_empty() {
@@ -163,7 +164,7 @@ fn accounting(shown: &ShownRun<'_>) -> Markup {
 /// Returns a banner with the cautions about a run: flaws of trials, skipped cells and damaged files. The result is empty if there
 /// are none.
 fn cautions(shown: &ShownRun<'_>) -> Markup {
-    let lines = words::cautions(shown.run, &shown.reduced);
+    let lines = words::cautions(shown.run, &shown.judged.agreed);
     html! {
         @if !lines.is_empty() {
             div class="banner" {

@@ -42,8 +42,10 @@ fn comparison(rows: Vec<Row>) -> Comparison {
         form: Form::Paired,
         emulated: false,
         disturbed: Vec::new(),
+        varied: Vec::new(),
         environment: Vec::new(),
         rows,
+        means: Vec::new(),
         skipped: Vec::new(),
         cautions: Vec::new(),
     }

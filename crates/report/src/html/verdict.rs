@@ -5,6 +5,7 @@ use super::ShownRun;
 use super::page::{Section, heads, table};
 use crate::verdicts::{EXPLORATORY, cell_name, how, mark, pair_name, probability, ratio, sentences, summary};
 use crate::why::{self, Explained};
+use crate::answer;
 use crate::words::{cpu_scale, headline, noise_floor, number};
 use crate::worth;
 use maud::{Markup, html};
@@ -35,7 +36,7 @@ pub(super) fn lead(shown: &[ShownRun<'_>]) -> Markup {
             }
         }
         @for one in shown {
-            @if let Some(reason) = one.reduced.disturbance.no_verdict() {
+            @if let Some(reason) = one.judged.agreed.disturbance.no_verdict() {
                 div class="banner" { strong { "No verdict" } ": " @if shown.len() > 1 { (one.name) ": " } (reason) "." }
             }
         }
@@ -88,7 +89,10 @@ pub(super) fn worth(comparisons: &[Comparison]) -> Option<Section> {
 }
 
 fn of_run(shown: &ShownRun<'_>) -> String {
-    headline(&shown.reduced, &Answers::of(shown.run, &shown.reduced, &shown.within))
+    // Damaged histograms were found when the run was reduced.
+    let answer = answer::of(shown.run, &shown.judged).unwrap_or_default();
+    let told = headline(&shown.judged.agreed, &Answers::of(shown.run, &shown.judged.agreed, &shown.judged.comparisons));
+    if told.replace("\n  ", " ") == answer { told } else { format!("{answer}\n{told}").trim_matches('\n').to_owned() }
 }
 
 /// Maximum number of sentences of a comparison that are visible before the reader unfolds the rest. Also the maximum number of rows

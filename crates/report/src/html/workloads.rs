@@ -70,7 +70,7 @@ pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Mar
             p class="note" { (CHARTS_MAX) " of " (count) " workloads are drawn; the tables below have all." }
         }
         @for one in shown {
-            @let methods = methods(&one.reduced);
+            @let methods = methods(&one.judged.agreed);
             @if !methods.is_empty() { p class="note" { @if shown.len() > 1 { (one.name) ": " } (methods) } }
         }
     }
@@ -87,7 +87,7 @@ fn lines<'a>(sides: &[Side<'a>], comparisons: &'a [Comparison]) -> Vec<Line<'a>>
         |side: &Side<'a>| sides.iter().find(|other| other.cell().clients == side.cell().clients).map(Side::cell);
     let judged: Vec<Option<Judged<'a>>> = sides
         .iter()
-        .map(|side| side.judged(comparisons.iter().chain(&side.shown.within), first(side).unwrap_or(side.cell())))
+        .map(|side| side.judged(comparisons.iter().chain(&side.shown.judged.comparisons), first(side).unwrap_or(side.cell())))
         .collect();
     let bases: Vec<Cell> = judged.iter().flatten().filter_map(|judged| judged.base().cloned()).collect();
     let lines = sides.iter().zip(&names).zip(judged).map(|((side, name), judged)| {

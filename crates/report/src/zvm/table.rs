@@ -238,6 +238,7 @@ mod tests {
     use crate::data;
     use crate::zvm::repeat::tests::{at_430, dearer_router, like_tables, repeated};
     use serde_json::Value;
+    use siga_results::judge::Judged;
 
     fn shown(run: &Run) -> String {
         let (reduced, repeat) = repeated(run);
@@ -340,7 +341,8 @@ Number of clients               01       01     01         01       05       05 
     fn programs_get_ratios_and_findings_as_they_are() {
         let run = like_tables(12);
         let (reduced, repeat) = repeated(&run);
-        let json: Value = serde_json::from_str(&data::json(&run, &reduced, &[], &repeat).unwrap()).unwrap();
+        let judged = Judged { agreed: reduced.clone(), median: reduced, comparisons: Vec::new() };
+        let json: Value = serde_json::from_str(&data::json(&run, &judged, &repeat).unwrap()).unwrap();
         let pairs = json["levels"].as_array().unwrap();
         assert_eq!((pairs.len(), &pairs[0]["table"], &pairs[0]["base_level"]), (21, &"1".into(), &"420".into()));
         let rows = pairs[0]["rows"].as_array().unwrap();

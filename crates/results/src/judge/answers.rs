@@ -116,7 +116,7 @@ impl RouterOverhead {
         Some(Self {
             cell: summary.cell.clone(),
             base: rate.base.clone(),
-            cost: cost(&logs, cpu)?,
+            cost: cost(&logs, cpu, base.cpu.total.total)?,
             cpu: cpu.clone(),
             rate: rate.clone(),
             latency_us: summary.latency.p50.zip(base.latency.p50).map(|(with, without)| with - without),
@@ -124,19 +124,21 @@ impl RouterOverhead {
     }
 }
 
-/// Converts the ratio of a row to a difference. `base_logs` are the logarithms of the base's values.
+/// Converts the ratio of a row to a difference. `base_logs` are the logarithms of the base's values, and `shown` is the base's figure
+/// in the tables, with which the difference agrees.
 ///
 /// The interval contains every difference that a ratio in the ratio's interval and a base value in the base's interval give. So it
 /// contains 0 if and only if the ratio's interval contains 1, and it holds the truth at least as often as the ratio's interval.
-fn cost(base_logs: &[f64], row: &Row) -> Option<Estimate> {
+fn cost(base_logs: &[f64], row: &Row, shown: f64) -> Option<Estimate> {
     let base = signed_rank::location(base_logs, 0.95)?;
+    let scale = shown / base.value.exp();
     let difference = |ratio: f64, (least, most): (f64, f64), upper: bool| {
         let base = if (ratio > 1.0) == upper { most } else { least };
-        base.exp() * (ratio - 1.0)
+        scale * base.exp() * (ratio - 1.0)
     };
     let ends = base.low.zip(base.high);
     Some(Estimate {
-        value: base.value.exp() * (row.ratio - 1.0),
+        value: shown * (row.ratio - 1.0),
         low: row.low.zip(ends).map(|(low, ends)| difference(low, ends, false)),
         high: row.high.zip(ends).map(|(high, ends)| difference(high, ends, true)),
         count: row.trials.0,

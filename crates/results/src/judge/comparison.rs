@@ -1,10 +1,12 @@
 //! The result of comparing two sides: one row for each cell and metric, with its verdict.
 
+use super::mean::Mean;
 use super::metric::Metric;
 use crate::disturbance::Disturbance;
 use crate::environment::Difference;
 use serde::{Deserialize, Serialize};
 use siga_plan::matrix::Cell;
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 /// The property in which the two sides of a comparison differ.
@@ -16,14 +18,17 @@ pub enum Subject {
     Levels,
     /// The path: the sides are two paths of the same run.
     Paths,
+    /// The MTU: the sides are two MTUs of the same run.
+    Mtus,
 }
 
 impl Subject {
-    /// Returns the name of the side to which a cell belongs: its level or its path.
-    pub(super) fn of(self, cell: &Cell) -> &str {
+    /// Returns the name of the side to which a cell belongs: its level, path or MTU.
+    pub(super) fn of(self, cell: &Cell) -> Cow<'_, str> {
         match self {
-            Self::Levels => &cell.level,
-            Self::Paths | Self::Runs => &cell.path,
+            Self::Levels => cell.level.as_str().into(),
+            Self::Paths | Self::Runs => cell.path.as_str().into(),
+            Self::Mtus => cell.mtu.map_or_else(|| "".into(), |mtu| mtu.to_string().into()),
         }
     }
 }
@@ -88,8 +93,8 @@ pub struct Row {
     pub metric: Metric,
     /// Number of trials of the base side and of the new side. The two numbers are equal if trials are paired.
     pub trials: (usize, usize),
-    /// Value of the metric on the base side and on the new side, in the metric's unit. It comes from the trial with the median
-    /// rate (the lower one of two middle trials).
+    /// Value of the metric on the base side and on the new side; CPU times are in milliseconds per unit. The base's is the estimate over
+    /// its compared trials, the new side's is this times the ratio. So values and ratio agree.
     pub values: (f64, f64),
     /// Ratio of the new side's values to the base side's values: the Hodges-Lehmann estimate.
     pub ratio: f64,
@@ -127,10 +132,14 @@ pub struct Comparison {
     pub emulated: bool,
     /// The runs of the sides in which the host disturbed rounds: each with its directory and its disturbed rounds.
     pub disturbed: Vec<(PathBuf, Disturbance)>,
-    /// Differences between the environments of the two sides. Differences that make figures not comparable come first.
+    /// Differences between the environments that are compared, because the user named them.
+    pub varied: Vec<Difference>,
+    /// All other differences between the environments of the two sides. Differences that make figures not comparable come first.
     pub environment: Vec<Difference>,
     /// One row for each cell and metric. Cells are in the order of the base's plan.
     pub rows: Vec<Row>,
+    /// Geometric means of the ratios over the cells, for rate and total CPU time; empty if fewer than two cells are comparable.
+    pub means: Vec<Mean>,
     /// Cells without a counterpart on the other side, and metrics that could not be compared. Each entry has the reason.
     pub skipped: Vec<(Cell, String)>,
     /// Warnings about the whole comparison. For example, a run has not ended, or is a smoke run, which only shows that everything

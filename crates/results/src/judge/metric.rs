@@ -108,13 +108,21 @@ impl Metric {
         }
     }
 
-    /// Returns the name of the unit of the metric's values: `trans/sec`, `us`, `msec/MB`. `unit` is what the workload counts.
+    /// Returns the name of the unit in which reports show the metric's values: `trans/sec`, `us`, `ms/MB`. `unit` is what the
+    /// workload counts.
     pub fn unit(self, unit: Unit) -> &'static str {
         match (self, unit) {
             (Self::Rate, _) => unit.rate_name(),
             (Self::P50 | Self::P99, _) => "us",
-            (Self::Cpu(..), Unit::Transaction) => "msec/trans",
-            (Self::Cpu(..), Unit::Megabyte) => "msec/MB",
+            (Self::Cpu(..), _) => unit.cpu_name(),
+        }
+    }
+
+    /// Returns the factor that converts the metric's values to the unit of [`Self::unit`].
+    pub fn scale(self, unit: Unit) -> f64 {
+        match self {
+            Self::Rate | Self::P50 | Self::P99 => 1.0,
+            Self::Cpu(..) => unit.cpu_scale(),
         }
     }
 

@@ -4,7 +4,7 @@ use super::comparison::Subject;
 use crate::summary::{base_of, kernel_path_of};
 use siga_plan::level::{Level, Variant};
 use siga_plan::matrix::Cell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Returns the level with which `level` is compared: the nearest measured level of which `level` is a variant, according to its
 /// name. For example, `430-packing-colocate` is compared with `430-packing` if that was measured, otherwise with `430`. If no
@@ -50,7 +50,7 @@ fn path_subjects(cells: &[Cell]) -> Vec<(Subject, String, String)> {
 }
 
 /// Returns the comparisons that [`super::shown`] makes in addition to the default ones: if the run has several levels, the
-/// comparisons of paths; and each path that is compared with no other path, against the first path of the run.
+/// comparisons of paths; each path that is compared with no other path, against the first path of the run; and the MTUs of a path.
 pub(super) fn further(levels: &[Level], cells: &[Cell]) -> Vec<(Subject, String, String)> {
     let known = subjects(levels, cells);
     let mut paths = path_subjects(cells);
@@ -63,7 +63,17 @@ pub(super) fn further(levels: &[Level], cells: &[Cell]) -> Vec<(Subject, String,
         }
     }
     paths.retain(|entry| !known.contains(entry));
+    paths.extend(mtu_subjects(cells));
     paths
+}
+
+/// Returns the comparisons of each MTU with each smaller one, if the run has several MTUs of one path.
+fn mtu_subjects(cells: &[Cell]) -> Vec<(Subject, String, String)> {
+    let differs = |cell: &Cell, other: &Cell| other.mtu != cell.mtu && Cell { mtu: cell.mtu, ..other.clone() } == *cell;
+    let several = cells.iter().filter(|cell| cells.iter().any(|other| differs(cell, other)));
+    let mtus: BTreeSet<u32> = several.filter_map(|cell| cell.mtu).collect();
+    let pairs = mtus.iter().flat_map(|base| mtus.range(base + 1..).map(move |new| (base, new)));
+    pairs.map(|(base, new)| (Subject::Mtus, base.to_string(), new.to_string())).collect()
 }
 
 /// Returns the pairs of cells (base, new) of each comparison that siga makes by default in a run with these levels and cells.
@@ -90,6 +100,7 @@ impl<'a> Sides<'a> {
         let new = self.new_name.to_owned();
         partners(&self.base, &self.new, |cell| match self.subject {
             Subject::Levels => Cell { level: new.clone(), ..cell.clone() },
+            Subject::Mtus => Cell { mtu: new.parse().ok(), ..cell.clone() },
             Subject::Paths | Subject::Runs => Cell { path: new.clone(), ..cell.clone() },
         })
     }

@@ -21,6 +21,7 @@ pub(super) fn obstacle(base: (&Run, &Cell), new: (&Run, &Cell), subject: Subject
     let levels = (level(base.0, base.1), level(new.0, new.1));
     let compared = |key: &str| match subject {
         Subject::Paths => key.starts_with("interface "),
+        Subject::Mtus => key.starts_with("interface ") && key.ends_with(" mtu"),
         Subject::Runs | Subject::Levels => names_alone(levels.0, levels.1, key),
     };
     let keys: BTreeSet<&String> = base_settings.keys().chain(new_settings.keys()).collect();
@@ -116,6 +117,7 @@ fn plan(plan: &Plan) -> BTreeMap<String, String> {
         reach,
         // The two cells contain the values of these fields and are compared elsewhere.
         name: _,
+        question: _,
         paths: _,
         workloads: _,
         mtus: _,

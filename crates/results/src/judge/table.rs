@@ -11,15 +11,16 @@
 use super::comparison::{Comparison, Form, Row, Subject, Verdict};
 use super::decide::Judgement;
 use super::figures::Figures;
+use super::mean::Means;
 use super::metric::{Metric, Mode, Part};
 use super::stages::Adjusted;
 use super::values::{Values, log_ratios, side_by_side};
+use super::vary::Vary;
 use super::{noise, settings, stages};
 use crate::disturbance::Disturbance;
 use crate::environment::{Difference, EMULATED, EMULATED_FIGURES, differences};
-use crate::record::Slot;
 use crate::stats::adjust::trials_least;
-use crate::stats::lower_median;
+use crate::stats::signed_rank;
 use crate::store::Run;
 use crate::summary;
 use siga_model::error::Result;
@@ -114,21 +115,23 @@ struct Draft {
     obstacle: Option<String>,
 }
 
-/// Compares every metric of every pair of cells.
+/// Compares every metric of every pair of cells. The parts of the environment in `vary` differ on purpose.
 pub(super) fn compare(
-    subject: Subject,
+    (subject, vary): (Subject, &[Vary]),
     base: (&Run, &str),
     new: (&Run, &str),
     pairs: &[(Cell, Cell)],
     skipped: Vec<(Cell, String)>,
 ) -> Result<Comparison> {
     let (base, new) = (Side::new(base), Side::new(new));
-    let environment = environment(subject, &base, &new);
+    let (varied, environment): (Vec<_>, Vec<_>) = environment(subject, &base, &new)
+        .into_iter()
+        .partition(|difference| vary.iter().any(|vary| vary.covers(difference)));
     let hosts: Vec<String> = environment.iter().filter(|one| one.matters).map(ToString::to_string).collect();
     let emulated = [base.run, new.run].into_iter().any(|run| run.environment.is_emulated());
     let disturbed = disturbed(subject, &base, &new);
     let no_verdict = disturbed.iter().find_map(|(_, disturbance)| disturbance.no_verdict());
-    let mut table = Table { subject, drafts: Vec::new(), skipped };
+    let mut table = Table { subject, drafts: Vec::new(), means: Means::default(), skipped };
     for (own, other) in pairs {
         let obstacle = match hosts.as_slice() {
             _ if emulated => Some(EMULATED.to_owned()),
@@ -143,16 +146,21 @@ pub(super) fn compare(
     if emulated {
         rows.iter_mut().for_each(|row| (row.low, row.high, row.noise_floor) = (None, None, None));
     }
+    let mut cautions = cautions(subject, &base, &new, (smoke, emulated), &rows);
+    let missing = vary.iter().filter(|vary| !varied.iter().any(|difference| vary.covers(difference)));
+    cautions.extend(missing.map(|vary| format!("{} does not differ between the runs", vary.name())));
     Ok(Comparison {
         base: base.name.to_owned(),
         new: new.name.to_owned(),
         run: (subject != Subject::Runs).then(|| base.run.directory.clone()),
         subject,
         form: if subject == Subject::Runs { Form::TwoSample } else { Form::Paired },
+        varied,
         environment,
         emulated,
         disturbed,
-        cautions: cautions(subject, &base, &new, (smoke, emulated), &rows),
+        cautions,
+        means: if emulated { Vec::new() } else { table.means.of(subject, &rows) },
         rows,
         skipped: table.skipped,
     })
@@ -181,6 +189,7 @@ fn disturbed(subject: Subject, base: &Side<'_>, new: &Side<'_>) -> Vec<(PathBuf,
 struct Table {
     subject: Subject,
     drafts: Vec<Draft>,
+    means: Means,
     skipped: Vec<(Cell, String)>,
 }
 
@@ -222,7 +231,7 @@ impl Table {
                 new: other.clone(),
                 metric,
                 trials: (own_values.len(), new_values.len()),
-                values: (median(&sample.values, metric), median(&others.values, metric)),
+                values: (location(&own_values), location(&own_values) * judgement.ratio),
                 ratio: judgement.ratio,
                 low: judgement.low,
                 high: judgement.high,
@@ -239,7 +248,11 @@ impl Table {
                 (None, _, (own, _)) => own,
             };
             let unfair = if metric == Metric::Rate { unfair.clone() } else { None };
-            self.drafts.push(Draft { row, judgement, obstacle: obstacle.clone().or(unfair) });
+            let obstacle = obstacle.clone().or(unfair);
+            if obstacle.is_none() {
+                self.means.add(metric, &sample.values, &others.values);
+            }
+            self.drafts.push(Draft { row, judgement, obstacle });
         }
         Ok(())
     }
@@ -277,7 +290,7 @@ impl Table {
             |values: &Values| values.get(&metric).into_iter().flatten().map(|(_, value)| *value).collect::<Vec<_>>();
         let (own, other) = match self.subject {
             Subject::Runs => (all(base), all(new)),
-            Subject::Levels | Subject::Paths => side_by_side(base, new, metric),
+            Subject::Levels | Subject::Paths | Subject::Mtus => side_by_side(base, new, metric),
         };
         let is_main = matches!(
             metric,
@@ -312,7 +325,7 @@ impl Table {
         let logs = |values: &[f64]| values.iter().map(|value| value.ln()).collect::<Vec<_>>();
         match self.subject {
             Subject::Runs => Judgement::two_samples(&logs(base), &logs(new)),
-            Subject::Levels | Subject::Paths => Judgement::paired(&log_ratios(base, new)),
+            Subject::Levels | Subject::Paths | Subject::Mtus => Judgement::paired(&log_ratios(base, new)),
         }
     }
 }
@@ -328,15 +341,10 @@ fn lost(base: (&Side<'_>, &Cell, &Sample), new: (&Side<'_>, &Cell, &Sample)) -> 
     clearly.then(|| format!("{flawed} of {count} trials of {} had a flaw: {}", side.name, side.flaw(cell)))
 }
 
-/// Returns the figure of the trial with the median rate. So all figures of a side come from the same trial.
-fn median(values: &Values, metric: Metric) -> f64 {
-    let rates: Vec<(&Slot, f64)> =
-        values.get(&Metric::Rate).into_iter().flatten().map(|(slot, rate)| (slot, *rate)).collect();
-    let at = lower_median(&rates.iter().map(|(_, rate)| *rate).collect::<Vec<_>>());
-    let figures = values.get(&metric);
-    let own = at.and_then(|at| figures?.get(rates[at].0).copied());
-    let all: Vec<f64> = figures.into_iter().flatten().map(|(_, value)| *value).collect();
-    own.or_else(|| lower_median(&all).map(|at| all[at])).unwrap_or(f64::NAN)
+/// Returns the estimate of a figure over the compared trials of one side (Hodges-Lehmann, of logarithms).
+fn location(values: &[f64]) -> f64 {
+    let logs: Vec<f64> = values.iter().map(|value| value.ln()).collect();
+    signed_rank::location(&logs, 0.95).map_or(f64::NAN, |location| location.value.exp())
 }
 
 /// Returns the rows with their verdicts. Each comparable row is one test; `stages` adjusts the p of all tests.

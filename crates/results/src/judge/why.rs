@@ -119,7 +119,7 @@ pub fn explain(comparison: &Comparison, base: &Run, new: &Run) -> (Vec<Why>, Vec
         let (own, other) = (rounds.0.of(&row.base), rounds.1.of(&row.new));
         let trials: (Vec<&TrialRecord>, Vec<&TrialRecord>) = match comparison.subject {
             Subject::Runs => (own.sound.values().copied().collect(), other.sound.values().copied().collect()),
-            Subject::Levels | Subject::Paths => own.beside(other).into_iter().unzip(),
+            Subject::Levels | Subject::Paths | Subject::Mtus => own.beside(other).into_iter().unzip(),
         };
         let paired = comparison.subject != Subject::Runs;
         match Sides::of(&trials, row.metric, paired).and_then(|sides| sides.explain(row)) {

@@ -31,6 +31,26 @@ pub struct Cpu {
     pub utilisation: f64,
 }
 
+impl Cpu {
+    /// Returns these CPU times multiplied by `scale`. The utilisation stays as it is.
+    #[must_use]
+    pub fn times(&self, scale: f64) -> Self {
+        let times = |component: Component| component.times(scale);
+        Self {
+            method: self.method,
+            total: times(self.total),
+            client: times(self.client),
+            router: self.router.map(times),
+            server: times(self.server),
+            other: times(self.other),
+            control: self.control.map(times),
+            applications: self.applications.map(|(client, server)| (times(client), times(server))),
+            residue: self.residue * scale,
+            utilisation: self.utilisation,
+        }
+    }
+}
+
 /// CPU milliseconds per unit (transaction or megabyte) that one component used.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Component {
@@ -89,7 +109,12 @@ impl Component {
 
     fn per(self, units: f64) -> Self {
         // Convert nanoseconds in total to milliseconds per unit.
-        let scale = 1e-6 / units.max(f64::MIN_POSITIVE);
+        self.times(1e-6 / units.max(f64::MIN_POSITIVE))
+    }
+
+    /// Returns this component with all its times multiplied by `scale`.
+    #[must_use]
+    pub fn times(self, scale: f64) -> Self {
         Self {
             total: self.total * scale,
             user: self.user * scale,

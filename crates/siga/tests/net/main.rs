@@ -80,6 +80,14 @@ pub(crate) fn control_pid(network: &Network) -> i32 {
 }
 
 #[test]
+fn a_list_of_processes_shows_which_guest_of_which_network_a_process_is() {
+    let network = Network::up("listed", EXTERNAL_FIGURE_1);
+    let line = std::fs::read(format!("/proc/{}/cmdline", network.pid("router"))).unwrap();
+    let line = String::from_utf8_lossy(&line).replace('\0', " ");
+    assert_eq!(line.trim_end(), "siga net guest listed/router");
+}
+
+#[test]
 fn established_traffic_outlives_the_control_program_and_a_successor_adopts_the_guests() {
     let network = Network::up("outlive", EXTERNAL_FIGURE_1);
     let (client, server) = (network.attach("client"), network.attach("server"));

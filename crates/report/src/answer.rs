@@ -1,0 +1,463 @@
+//! The first line of a report: the answer to the question of its plan.
+//!
+//! The question follows from what varies in the run: levels, MTUs, or paths. Each claim is that of verdicts: a figure counts as larger or
+//! smaller only where its verdict says so.
+
+use super::words::{number, tally, words_of_router};
+use siga_model::error::Result;
+use siga_plan::level::Variant;
+use siga_plan::workload::Shape;
+use siga_results::judge::{self, Answers, Comparison, Judged, Metric, Mode, Part, Row, Subject, Verdict};
+use siga_results::store::Run;
+use siga_results::summary::{has_router, kernel_path_of};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Returns the answer in one line; an empty string if the run has nothing to compare, or no verdict.
+///
+/// # Errors
+/// Returns an error of kind `Environment` if the run's record is damaged.
+pub(super) fn of(run: &Run, judged: &Judged) -> Result<String> {
+    let reduced = &judged.agreed;
+    if run.environment.is_emulated() || run.plan.smoke || reduced.disturbance.forbids_verdict() {
+        return Ok(String::new());
+    }
+    let of = |subject: Subject| -> Vec<&Comparison> {
+        judged.comparisons.iter().filter(|one| one.subject == subject && !one.rows.is_empty()).collect()
+    };
+    let answers = Answers::of(run, reduced, &judged.comparisons);
+    let (levels, mtus) = (of(Subject::Levels), of(Subject::Mtus));
+    let paths: BTreeSet<&str> = reduced.cells.iter().map(|summary| summary.cell.path.as_str()).collect();
+    let (disturbed, rounds) = (reduced.disturbance.disturbed(), reduced.disturbance.rounds());
+    let text = if !levels.is_empty() {
+        self::levels(run, &levels)
+    } else if !mtus.is_empty() {
+        self::mtus(&mtus)
+    } else if paths.len() == 2 && !answers.beside.is_empty() {
+        beside(&answers)
+    } else if paths.iter().any(|path| kernel_path_of(path).is_some()) || (paths.len() > 3) {
+        connectivity(run, judged)?
+    } else {
+        words_of_router(reduced, &answers)
+    };
+    let counted =
+        if disturbed > 0 { format!(" ({} of {rounds} rounds count)", rounds - disturbed) } else { String::new() };
+    Ok(match text.strip_suffix('.') {
+        Some(text) => format!("{text}{counted}."),
+        None => text,
+    })
+}
+
+/// The kinds of work, with their names in sentences.
+const KINDS: [(&[Shape], &str); 3] = [
+    (&[Shape::Rr], "request-response"),
+    (&[Shape::Crr], "connect-request-response"),
+    (&[Shape::Strg, Shape::Strp], "streams"),
+];
+
+fn rows<'a>(comparison: &'a Comparison, metric: Metric, shapes: &[Shape]) -> Vec<&'a Row> {
+    let is_it = |row: &&Row| row.metric == metric && shapes.contains(&row.new.workload.shape);
+    comparison.rows.iter().filter(is_it).collect()
+}
+
+const ALL: &[Shape] = &[Shape::Rr, Shape::Crr, Shape::Strg, Shape::Strp];
+
+fn all(rows: &[&Row], verdict: &Verdict) -> bool {
+    !rows.is_empty() && rows.iter().all(|row| row.verdict == *verdict)
+}
+
+/// Returns the range of the ratios of rows: "2.1", "1.4 to 3.7".
+fn span(rows: &[&Row]) -> String {
+    range(rows.iter().map(|row| row.ratio), short)
+}
+
+fn range(values: impl Iterator<Item = f64>, words: fn(f64) -> String) -> String {
+    let (low, high) = values.fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)));
+    let (low, high) = (words(low), words(high));
+    if low == high { low } else { format!("{low} to {high}") }
+}
+
+/// Returns a ratio with two digits; with three where two would say that there is no effect.
+fn short(ratio: f64) -> String {
+    match ratio {
+        ratio if (0.95..1.05).contains(&ratio) => format!("{ratio:.2}"),
+        ratio if ratio >= 10.0 => format!("{ratio:.0}"),
+        ratio if ratio >= 1.0 => format!("{ratio:.1}"),
+        ratio if ratio >= 0.1 => format!("{ratio:.2}").trim_end_matches('0').to_owned(),
+        ratio => number(ratio),
+    }
+}
+
+fn percent(ratio: f64) -> String {
+    let percent = 100.0 * (ratio - 1.0).abs();
+    if percent < 10.0 { format!("{percent:.1}%") } else { format!("{percent:.0}%") }
+}
+
+/// Returns the range of the changes of rows: "8.8%", "8.8% to 27%".
+fn percents(rows: &[&Row]) -> String {
+    let mut ratios: Vec<f64> = rows.iter().map(|row| row.ratio).collect();
+    ratios.sort_by(|one, other| (one - 1.0).abs().total_cmp(&(other - 1.0).abs()));
+    let (low, high) = (percent(ratios[0]), percent(ratios[ratios.len() - 1]));
+    if low == high { low } else { format!("{low} to {high}") }
+}
+
+/// Returns how many figures have each verdict: "better in 12 of 12 figures", "better in 9 of 12 figures, worse in 1, undecided in 2".
+fn counts<'a>(rows: impl Iterator<Item = &'a Row> + Clone) -> String {
+    let [better, worse, same, open] = tally(rows.clone());
+    let more = [(worse, "worse"), (same, "the same"), (open, "undecided")];
+    let more = more.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!(", {word} in {count}"));
+    format!("better in {better} of {} figures{}", rows.count(), more.collect::<String>())
+}
+
+/// Returns what a comparison shows in rate and CPU time: "carries 1.4 to 3.7 times OTHER for 0.2 to 0.4 of the CPU time"; `None` if a figure
+/// of the rate has no direction or another one than the others.
+fn carries(rate: &[&Row], cpu: &[&Row], other: &str) -> Option<String> {
+    if !all(rate, &Verdict::Better) && !all(rate, &Verdict::Worse) {
+        return None;
+    }
+    let cost = if all(cpu, &Verdict::Better) || all(cpu, &Verdict::Worse) {
+        let of = if all(cpu, &Verdict::Better) { "of the CPU time" } else { "times the CPU time" };
+        format!(" for {} {of}", span(cpu))
+    } else {
+        String::new()
+    };
+    let times = if all(rate, &Verdict::Better) { "times" } else { "of" };
+    Some(format!("carries {} {times} {other}{cost}", span(rate)))
+}
+
+fn beside(answers: &Answers) -> String {
+    let (rate, cpu): (Vec<&Row>, Vec<&Row>) = answers.beside.iter().map(|one| (&one.rate, &one.cpu)).unzip();
+    let routed =
+        if answers.beside[0].kernel.path == "veth-routed" { "siga's routed network" } else { "siga's network" };
+    let counts = counts(rate.iter().chain(&cpu).copied());
+    match carries(&rate, &cpu, "the kernel's traffic") {
+        Some(words) => format!("{routed} {words}: {counts}."),
+        None => format!("{routed} against the kernel's, in rate and CPU time: {counts}."),
+    }
+}
+
+fn mtus(comparisons: &[&Comparison]) -> String {
+    let sizes: BTreeSet<u32> =
+        comparisons.iter().flat_map(|one| [&one.base, &one.new]).filter_map(|name| name.parse().ok()).collect();
+    let (Some(least), Some(most)) = (sizes.first(), sizes.last()) else { return String::new() };
+    let find = |base: &u32| {
+        let is_it = |one: &&&Comparison| one.base == base.to_string() && one.new == most.to_string();
+        comparisons.iter().find(is_it).copied()
+    };
+    let size = |mtu: &u32| number((*mtu).into());
+    let mut gains = Vec::new();
+    let mut others = Vec::new();
+    for (shapes, kind) in KINDS {
+        let Some(whole) = find(least) else { continue };
+        let (rate, cpu) = (rows(whole, Metric::Rate, shapes), rows(whole, Metric::TOTAL, shapes));
+        if rate.is_empty() {
+            continue;
+        }
+        // The smallest MTU beyond which no rate rises and no CPU time falls. Each of these figures has a verdict that says so.
+        let is_enough = |mtu: &&u32| {
+            find(mtu).is_some_and(|one| {
+                let own = rows(one, Metric::Rate, shapes).into_iter().chain(rows(one, Metric::TOTAL, shapes));
+                own.clone().count() > 0
+                    && own.into_iter().all(|row| matches!(row.verdict, Verdict::Worse | Verdict::Equivalent))
+            })
+        };
+        let enough = sizes.iter().filter(|mtu| *mtu < most).find(is_enough);
+        let nothing = enough.map(|mtu| format!("nothing is gained beyond {}", size(mtu)));
+        let (gained, other) = (format!("MTU {}", size(most)), format!("what {} does", size(least)));
+        match (carries(&rate, &cpu, &other), nothing) {
+            (Some(words), Some(nothing)) if all(&rate, &Verdict::Better) => {
+                gains.push(format!("{gained} {words} with {kind}, where {nothing}"));
+            }
+            (Some(words), _) => gains.push(format!("{gained} {words} with {kind}")),
+            (None, Some(nothing)) => others.push(format!("for {kind} {nothing}")),
+            (None, None) => {
+                let counts = counts(rate.into_iter().chain(cpu));
+                others.push(format!("for {kind} {} is {counts} of rate and CPU time", size(most)));
+            }
+        }
+    }
+    gains.extend(others);
+    let text = gains.join("; ");
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| format!("{}{}.", first.to_uppercase(), letters.as_str()))
+}
+
+fn levels(run: &Run, comparisons: &[&Comparison]) -> String {
+    let variants: Vec<&Comparison> = comparisons
+        .iter()
+        .copied()
+        .filter(|one| Variant::of(&one.new).is_some_and(|own| own.base == one.base))
+        .collect();
+    if let Some(text) = features(&variants) {
+        return text;
+    }
+    let filters = |one: &Comparison| {
+        let own = run.levels.iter().find(|level| level.name == one.new);
+        own.is_some_and(|level| level.nftables.is_some())
+    };
+    let sentence = |one: &&Comparison| if filters(one) { firewall(one) } else { level(one) };
+    comparisons.iter().map(sentence).collect::<Vec<_>>().join(" ")
+}
+
+fn level(one: &Comparison) -> String {
+    let (rate, cpu) = (rows(one, Metric::Rate, ALL), rows(one, Metric::TOTAL, ALL));
+    let counts = counts(rate.iter().chain(&cpu).copied());
+    match carries(&rate, &cpu, &format!("what {} does", one.base)) {
+        Some(words) => format!("{} {words}: {counts}.", one.new),
+        None => format!("{} against {}, in rate and CPU time: {counts}.", one.new, one.base),
+    }
+}
+
+/// Returns what a packet filter costs, and where.
+fn firewall(one: &Comparison) -> String {
+    let worse = |metric: Metric| -> (Vec<&Row>, usize) {
+        let all = rows(one, metric, ALL);
+        let count = all.len();
+        (all.into_iter().filter(|row| row.verdict == Verdict::Worse).collect(), count)
+    };
+    let ((rate, cells), (cpu, _)) = (worse(Metric::Rate), worse(Metric::TOTAL));
+    let of = |rows: &[&Row]| {
+        if rows.len() == cells { String::new() } else { format!(" in {} of {cells} cells", rows.len()) }
+    };
+    let costs: Vec<String> = [(&rate, "of the rate"), (&cpu, "more CPU time")]
+        .into_iter()
+        .filter(|(rows, _)| !rows.is_empty())
+        .map(|(rows, noun)| format!("{} {noun}{}", percents(rows), of(rows)))
+        .collect();
+    if costs.is_empty() {
+        let counts = counts(rows(one, Metric::Rate, ALL).into_iter().chain(rows(one, Metric::TOTAL, ALL)));
+        return format!(
+            "{} costs nothing that this run shows, in rate and CPU time against {}: {counts}.",
+            one.new, one.base
+        );
+    }
+    let mut parts: Vec<(f64, &str, Vec<&Row>)> = Vec::new();
+    for (part, name) in [(Part::Client, "client"), (Part::Router, "router"), (Part::Server, "server")] {
+        let (own, count) = worse(Metric::Cpu(part, Mode::All));
+        if 2 * own.len() > count {
+            let added = own.iter().map(|row| (row.values.1 - row.values.0) / row.values.0.max(f64::MIN_POSITIVE)).sum();
+            parts.push((added, name, own));
+        }
+    }
+    parts.sort_by(|one, other| other.0.total_cmp(&one.0));
+    let place =
+        parts.first().map(|(_, name, own)| format!(": the {name} takes {} times its CPU time{}", span(own), of(own)));
+    format!("{} costs {}{}.", one.new, costs.join(" and "), place.unwrap_or_default())
+}
+
+/// Returns which features are worth having; `None` if the run has no variants of levels.
+fn features(variants: &[&Comparison]) -> Option<String> {
+    let mut worth: Vec<(f64, String)> = Vec::new();
+    let mut unseen = Vec::new();
+    for one in variants {
+        let Some(variant) = Variant::of(&one.new).filter(|variant| !variant.with) else { continue };
+        let rate = one.means.iter().find(|mean| mean.metric == Metric::Rate);
+        match rate {
+            Some(mean) if mean.is_clear() => {
+                let words =
+                    format!("without {} {} carries {} of its rate", variant.feature, variant.base, short(mean.value));
+                worth.push((mean.value, words));
+            }
+            Some(_) | None => unseen.push(variant.feature),
+        }
+    }
+    worth.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let mut parts: Vec<String> = worth.into_iter().take(3).map(|(_, words)| words).collect();
+    if !unseen.is_empty() {
+        parts.push(format!("no effect on the rate is seen of {}", unseen.join(", ")));
+    }
+    let text = parts.join("; ");
+    let mut letters = text.chars();
+    letters
+        .next()
+        .map(|first| format!("{}{} (geometric means over the cells).", first.to_uppercase(), letters.as_str()))
+}
+
+/// Returns which path suits which work: for each kind of work the fastest direct path and the fastest path through a router. A path is the
+/// fastest if its rate is better than those of all others in every cell; otherwise the paths that may be as fast are named, too.
+fn connectivity(run: &Run, judged: &Judged) -> Result<String> {
+    let mut known: BTreeMap<(String, String), Comparison> = BTreeMap::new();
+    let mut sentences = Vec::new();
+    for (shapes, kind) in KINDS {
+        let mut found = Vec::new();
+        for (routed, way) in [(false, "directly"), (true, "through a router")] {
+            let cells = || {
+                let all = judged.agreed.cells.iter();
+                all.filter(|one| shapes.contains(&one.cell.workload.shape) && has_router(&one.cell) == routed)
+            };
+            let mut rates: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+            cells().for_each(|one| rates.entry(&one.cell.path).or_default().push(one.rate.ln()));
+            let most = rates.values().map(Vec::len).max().unwrap_or(0);
+            rates.retain(|_, own| own.len() == most);
+            let Some((best, _)) =
+                rates.iter().max_by(|one, other| one.1.iter().sum::<f64>().total_cmp(&other.1.iter().sum::<f64>()))
+            else {
+                continue;
+            };
+            let (mut ties, mut reference) = (Vec::new(), None);
+            for other in rates.keys().filter(|path| *path != best) {
+                let key = ((*other).to_owned(), (*best).to_owned());
+                if !known.contains_key(&key) {
+                    known.insert(key.clone(), judge::paths(run, other, best)?);
+                }
+                let own = rows(&known[&key], Metric::Rate, shapes);
+                if !all(&own, &Verdict::Better) {
+                    ties.push(*other);
+                } else if ["veth", "veth-routed"].contains(other) {
+                    reference = Some(format!("{} times {other}", span(&own)));
+                } else if reference.is_none() && rates.len() == 2 {
+                    reference = Some(format!("{} times {other}", span(&own)));
+                }
+            }
+            let reference = reference.map(|words| format!(" ({words})")).unwrap_or_default();
+            found.push(match (rates.len(), ties.as_slice()) {
+                (1, _) => continue,
+                (_, []) => format!("{way} {best}{reference}"),
+                (_, ties) => format!("{way} {best}{reference} or {}, not told apart in all cells", ties.join(" or ")),
+            });
+        }
+        if !found.is_empty() {
+            sentences.push(format!("for {kind} {}", found.join(", ")));
+        }
+    }
+    let text = sentences.join("; ");
+    let mut letters = text.chars();
+    Ok(letters.next().map_or_else(String::new, |first| format!("Fastest {first}{}.", letters.as_str())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use siga_plan::level::Level;
+    use siga_results::testing;
+
+    /// A path, MTU, level, and the milliseconds that a trial takes with one workload.
+    type Cell<'a> = (&'a str, Option<u32>, &'a str, &'a [(&'a str, u64)]);
+
+    /// Returns a run of nine rounds. CPU time per unit is proportional to the milliseconds. `noise` is the scatter of trials in percent.
+    fn run(cells: &[Cell<'_>], noise: u64) -> Run {
+        let mut run = testing::run("run", Vec::new());
+        for (_, _, level, _) in cells {
+            if !run.levels.iter().any(|own| own.name == *level) {
+                let nftables = level.starts_with("nft").then(|| "x".to_owned());
+                run.levels.push(Level { name: (*level).to_owned(), nftables, ..Level::plain() });
+            }
+        }
+        for round in 0..9_u64 {
+            for (at, (path, mtu, level, works)) in cells.iter().enumerate() {
+                for (workload, ms) in *works {
+                    let mut trial = testing::trial(path, u32::try_from(round).unwrap(), 0, None);
+                    (trial.cell.mtu, trial.cell.level) = (*mtu, (*level).to_owned());
+                    trial.cell.workload = workload.parse().unwrap();
+                    let scatter = 1_000 + noise * 10 * ((round * 7 + at as u64 * 3) % 9) / 9;
+                    trial.elapsed_ns = ms * 1_000 * scatter;
+                    trial.cpu.busy_ns = ms * 800 * scatter;
+                    trial.cpu.client.run_ns = ms * 300 * scatter;
+                    run.trials.push(trial);
+                }
+            }
+        }
+        run
+    }
+
+    fn answer(run: &Run) -> String {
+        of(run, &Judged::of(run, None).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn each_shipped_plan_answers_its_question_from_verdicts() {
+        let default = run(
+            &[
+                ("veth-routed", Some(1_500), "plain", &[("rr-1-1", 1_000), ("strg-20m", 2_000)]),
+                ("hipersockets-routed", Some(57_344), "plain", &[("rr-1-1", 500), ("strg-20m", 500)]),
+            ],
+            1,
+        );
+        assert_eq!(
+            answer(&default),
+            "siga's routed network carries 2.0 to 4.0 times the kernel's traffic for 0.25 to 0.5 of the CPU time: better in 4 of 4 figures."
+        );
+        let mtu = run(
+            &[
+                ("veth", Some(1_500), "plain", &[("rr-1-1", 1_000), ("strg-20m", 2_100)]),
+                ("veth", Some(8_992), "plain", &[("rr-1-1", 500), ("strg-20m", 1_500)]),
+                ("veth", Some(57_344), "plain", &[("rr-1-1", 500), ("strg-20m", 1_000)]),
+            ],
+            1,
+        );
+        assert_eq!(
+            answer(&mtu),
+            "MTU 57,344 carries 2.0 times what 1,500 does for 0.5 of the CPU time with request-response, where nothing is gained beyond \
+             8,992; MTU 57,344 carries 2.1 times what 1,500 does for 0.48 of the CPU time with streams."
+        );
+        let hop = run(
+            &[
+                ("veth", Some(1_500), "plain", &[("rr-1-1", 500)]),
+                ("veth-routed", Some(1_500), "plain", &[("rr-1-1", 1_000)]),
+            ],
+            1,
+        );
+        let hop = answer(&hop);
+        assert!(hop.starts_with("A router costs ") && hop.contains(" and takes 50% of the rate"), "{hop}");
+        let guests = run(
+            &[
+                ("veth-routed", None, "plain", &[("rr-1-1", 2_000)]),
+                ("hipersockets-routed", None, "plain", &[("rr-1-1", 1_000)]),
+                ("veth", None, "plain", &[("rr-1-1", 900)]),
+                ("hipersockets", None, "plain", &[("rr-1-1", 300)]),
+                ("vctc", None, "plain", &[("rr-1-1", 300)]),
+            ],
+            1,
+        );
+        assert_eq!(
+            answer(&guests),
+            "Fastest for request-response directly hipersockets (3.0 times veth) or vctc, not told apart in all cells, through a router \
+             hipersockets-routed (2.0 times veth-routed)."
+        );
+        let filter = run(
+            &[
+                ("veth-routed", None, "plain", &[("rr-1-1", 1_000), ("crr-64-8k", 1_000)]),
+                ("veth-routed", None, "nft-mine", &[("rr-1-1", 1_100), ("crr-64-8k", 1_400)]),
+            ],
+            1,
+        );
+        let filter = answer(&filter);
+        assert!(filter.starts_with("nft-mine costs 9.1% to 29% of the rate and 10% to 40% more CPU time"), "{filter}");
+        let levels = run(&[("veth", None, "420", &[("rr-1-1", 1_000)]), ("veth", None, "430", &[("rr-1-1", 250)])], 1);
+        assert_eq!(
+            answer(&levels),
+            "430 carries 4.0 times what 420 does for 0.25 of the CPU time: better in 2 of 2 figures."
+        );
+        let features = run(
+            &[
+                ("veth", None, "430", &[("rr-1-1", 500), ("crr-64-8k", 500)]),
+                ("veth", None, "430-packing", &[("rr-1-1", 1_000), ("crr-64-8k", 1_000)]),
+                ("veth", None, "430-pending", &[("rr-1-1", 500), ("crr-64-8k", 500)]),
+            ],
+            0,
+        );
+        assert_eq!(
+            answer(&features),
+            "Without packing 430 carries 0.5 of its rate; no effect on the rate is seen of pending (geometric means over the cells)."
+        );
+    }
+
+    #[test]
+    fn without_verdicts_an_answer_claims_no_direction() {
+        let works: &[(&str, u64)] = &[("rr-1-1", 1_000)];
+        for cells in [
+            [("veth-routed", Some(1_500), "plain", works), ("hipersockets-routed", Some(1_500), "plain", works)],
+            [("veth", Some(1_500), "plain", works), ("veth", Some(9_000), "plain", works)],
+            [("veth", Some(1_500), "plain", works), ("veth", Some(1_500), "nft-mine", works)],
+            [("veth", Some(1_500), "plain", works), ("veth-routed", Some(1_500), "plain", works)],
+        ] {
+            let text = answer(&run(&cells, 400));
+            assert!(!text.is_empty());
+            for claim in ["carries", " more CPU time", " of the rate and", "takes "] {
+                assert!(!text.contains(claim), "{claim}: {text}");
+            }
+            let mut smoke = run(&cells, 1);
+            smoke.plan.smoke = true;
+            assert_eq!(answer(&smoke), "", "a smoke run has no answer");
+        }
+    }
+}
