@@ -35,7 +35,7 @@ fn wrong(schema: &Value, value: &Value, root: &Value, at: &str) -> Option<String
     };
     let types: Vec<&str> = match &schema["type"] {
         Value::String(one) => vec![one],
-        types => types
+        types @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => types
             .as_array()
             .unwrap_or_else(|| panic!("{at}: no type"))
             .iter()

@@ -231,8 +231,9 @@ fn the_default_plan_compares_the_network_of_siga_with_that_of_the_kernel() {
     bench.undisturb("run", 2);
     let ended = bench.run("show run").ok();
     // Two trials give no verdict, so the first sentence claims none. The note before the run says how many trials decide.
-    let first = "Through a router, this run cannot tell whether siga's own network is faster than the kernel's:";
-    assert!(ended.out.starts_with(first) && ended.out.contains(": cannot tell the rate ("), "{ended}");
+    let first =
+        "siga's routed network against the kernel's, in rate and CPU time: better in 0 of 2 figures, undecided in 2.";
+    assert!(ended.out.starts_with(first) && ended.out.contains("cannot tell  cannot tell"), "{ended}");
     assert!(ended.out.contains("waiting policy of both: `block`"), "{ended}");
     let json: Value = serde_json::from_str(&bench.run("show run --format json").ok().out).unwrap();
     let beside = &json["beside"][0];

@@ -155,7 +155,8 @@ mod tests {
 
     fn answers(trials: Vec<TrialRecord>) -> Answers {
         let run = crate::testing::run("run", trials);
-        Answers::of(&run, &reduce(&run, None).unwrap(), &judge::shown(&run).unwrap())
+        let judged = judge::Judged::of(&run, None).unwrap();
+        Answers::of(&run, &judged.agreed, &judged.comparisons)
     }
 
     fn of(path: &str, mtu: u32, round: u32, busy_ms: u64) -> TrialRecord {
