@@ -3,6 +3,7 @@
 
 use siga_model::text::is_unseen;
 use siga_results::judge::Verdict;
+use std::ops::Range;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Where a text is shown.
@@ -107,9 +108,9 @@ impl Field {
 
 /// A column of a table.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Column {
+pub(super) struct Column<'a> {
     /// The head.
-    pub(super) head: &'static str,
+    pub(super) head: &'a str,
     /// Whether its fields are aligned right.
     pub(super) right: bool,
     /// When the column is dropped: those with the lowest number first, all of a number together; 0 is never dropped.
@@ -133,22 +134,22 @@ const GAP: usize = 2;
 const NAME_LEAST: usize = 8;
 
 /// Returns a table with lines of at most `width` characters. Its first column has names; they are cut only if no column is left to drop.
-pub(super) fn table(columns: &[Column], lines: &[Line], width: usize) -> String {
+pub(super) fn table(columns: &[Column<'_>], lines: &[Line], width: usize) -> String {
     let rows = || lines.iter().filter_map(|line| if let Line::Row(fields) = line { Some(fields) } else { None });
     let steps = columns.iter().flat_map(|column| [column.drop, column.shorten]).max().unwrap_or(0);
     let (mut shown, mut widths) = (Vec::new(), Vec::new());
     for step in 0..=steps {
-        let is_short = |column: &Column| column.shorten > 0 && column.shorten <= step;
+        let is_short = |column: &Column<'_>| column.shorten > 0 && column.shorten <= step;
         shown = (0..columns.len()).filter(|at| columns[*at].drop == 0 || columns[*at].drop > step).collect();
         widths = shown
             .iter()
             .map(|&at| {
                 let column = &columns[at];
-                let own = rows().map(|fields| fields[at].text(is_short(column)).width());
-                (own.chain([column.head.width()]).max().unwrap_or(0), is_short(column))
+                // A column without any text takes no room.
+                let own = rows().map(|fields| fields[at].text(is_short(column)).width()).max().unwrap_or(0);
+                (if own > 0 { own.max(column.head.width()) } else { 0 }, is_short(column))
             })
             .collect();
-        // A column without any text takes no room.
         let kept: Vec<bool> = widths.iter().map(|(width, _)| *width > 0).collect();
         let mut kept_of = kept.iter();
         shown.retain(|_| kept_of.next() == Some(&true));
@@ -175,6 +176,20 @@ pub(super) fn table(columns: &[Column], lines: &[Line], width: usize) -> String 
         }
     }
     out
+}
+
+/// Returns a table without colours and headings. `drop` says when each column is dropped, and `numbers` which columns are aligned right.
+pub(super) fn plain<const N: usize>(
+    heads: [&str; N],
+    drop: [u8; N],
+    numbers: Range<usize>,
+    rows: Vec<[String; N]>,
+    width: usize,
+) -> String {
+    let column = |(at, head)| Column { head, right: numbers.contains(&at), drop: drop[at], shorten: 0 };
+    let columns: Vec<Column<'_>> = heads.into_iter().enumerate().map(column).collect();
+    let lines: Vec<Line> = rows.into_iter().map(|row| Line::Row(row.map(Field::from).into())).collect();
+    table(&columns, &lines, width)
 }
 
 /// Returns the text with at most `width` characters: if it is longer, its middle is left out.
@@ -250,7 +265,7 @@ fn wrap(line: &str, width: usize) -> Vec<String> {
 mod tests {
     use super::*;
 
-    const COLUMNS: [Column; 4] = [
+    const COLUMNS: [Column<'static>; 4] = [
         Column { head: "", right: false, drop: 0, shorten: 0 },
         Column { head: "rate", right: true, drop: 0, shorten: 0 },
         Column { head: "share", right: true, drop: 1, shorten: 0 },

@@ -1,5 +1,6 @@
 //! What CPU accounting itself costs on each cell, as a table for people and as figures for JSON and CSV.
 
+use super::fit;
 use super::table::grid;
 use serde_json::{Value, json};
 use siga_results::summary::{ObserverCost, Reduced, Summary};
@@ -41,15 +42,21 @@ fn remark(cost: &ObserverCost) -> &'static str {
     }
 }
 
-/// Returns the table with heading and explanation as text or Markdown; an empty string if it has no row.
-pub(super) fn text(reduced: &Reduced, markdown: bool) -> String {
+/// Returns the table with heading and explanation as text or Markdown; an empty string if it has no row. Lines of text
+/// have at most `width` characters.
+pub(super) fn text(reduced: &Reduced, markdown: bool, width: usize) -> String {
     let rows = rows(reduced);
     if rows.is_empty() {
         return String::new();
     }
-    let title = if markdown { "### " } else { "" };
-    format!("\n{title}{TITLE}\n\n{LEGEND}\n\n{}", grid(HEADS, rows, 2..5, markdown, u16::from(markdown)))
+    if markdown {
+        return format!("\n### {TITLE}\n\n{LEGEND}\n\n{}", grid(HEADS, rows, 2..5, true, 1));
+    }
+    format!("\n{TITLE}\n\n{LEGEND}\n\n{}", fit::plain(HEADS, DROP, 2..5, rows, width))
 }
+
+/// When each column is dropped on a narrow screen.
+const DROP: [u8; 6] = [0, 1, 0, 2, 0, 0];
 
 /// Returns the cost on one cell for JSON; `None` (null) if accounting takes nothing within a phase.
 pub(super) fn value(summary: &Summary) -> Option<Value> {

@@ -1,5 +1,6 @@
 //! Latency at the loads that a plan offers, as a table for people and as figures for JSON and CSV.
 
+use super::fit;
 use super::table::grid;
 use super::words::number;
 use serde_json::{Value, json};
@@ -45,15 +46,21 @@ fn rows_of(summary: &Summary) -> Vec<[String; 8]> {
     summary.offered.iter().enumerate().map(row).collect()
 }
 
-/// Returns the table with heading and explanation as text or Markdown; an empty string if it has no row.
-pub(super) fn text(reduced: &Reduced, markdown: bool) -> String {
+/// Returns the table with heading and explanation as text or Markdown; an empty string if it has no row. Lines of text
+/// have at most `width` characters.
+pub(super) fn text(reduced: &Reduced, markdown: bool, width: usize) -> String {
     let rows = rows(reduced);
     if rows.is_empty() {
         return String::new();
     }
-    let title = if markdown { "### " } else { "" };
-    format!("\n{title}{TITLE}\n\n{LEGEND}\n\n{}", grid(HEADS, rows, 1..7, markdown, u16::from(markdown)))
+    if markdown {
+        return format!("\n### {TITLE}\n\n{LEGEND}\n\n{}", grid(HEADS, rows, 1..7, true, 1));
+    }
+    format!("\n{TITLE}\n\n{LEGEND}\n\n{}", fit::plain(HEADS, DROP, 1..7, rows, width))
 }
+
+/// When each column is dropped on a narrow screen.
+const DROP: [u8; 8] = [0, 0, 2, 0, 3, 0, 1, 0];
 
 /// Returns the loads of one cell for JSON.
 pub(super) fn value(summary: &Summary) -> Value {

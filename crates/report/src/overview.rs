@@ -9,7 +9,7 @@ use siga_results::store::Run;
 use siga_results::summary::{Reduced, Summary};
 use std::collections::BTreeSet;
 
-const COLUMNS: [Column; 15] = [
+const COLUMNS: [Column<'static>; 15] = [
     Column { head: "", right: false, drop: 0, shorten: 0 },
     Column { head: "rate", right: true, drop: 0, shorten: 0 },
     Column { head: "±", right: true, drop: 4, shorten: 0 },

@@ -9,15 +9,15 @@ use siga_results::judge::{Comparison, Metric, Row};
 /// The metrics of the table: each with its values and its ratios.
 const METRICS: [Metric; 3] = [Metric::Rate, Metric::P99, Metric::TOTAL];
 
-const fn value(head: &'static str, drop: u8) -> Column {
+const fn value(head: &str, drop: u8) -> Column<'_> {
     Column { head, right: true, drop, shorten: 0 }
 }
 
-const fn ratio(head: &'static str, drop: u8) -> Column {
+const fn ratio(head: &str, drop: u8) -> Column<'_> {
     Column { head, right: false, drop, shorten: 2 }
 }
 
-const COLUMNS: [Column; 7] = [
+const COLUMNS: [Column<'static>; 7] = [
     Column { head: "", right: false, drop: 0, shorten: 0 },
     value("rate", 0),
     ratio("rate ratio", 0),

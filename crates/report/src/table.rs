@@ -32,7 +32,7 @@ pub(super) fn people(run: &Run, judged: &Judged, answer: &str, markdown: bool, w
         judged.comparisons.iter().map(|comparison| readable::comparison(comparison, markdown)).collect();
     let mut out = String::new();
     let word = if markdown { text::markdown } else { text::name };
-    opening(run, &word(answer), reduced, &comparisons, markdown, &mut out);
+    opening(run, &word(answer), reduced, &comparisons, (markdown, width), &mut out);
     if markdown {
         let table = overview::markdown(reduced, &comparisons);
         let _ = writeln!(out, "\n### Cells{}\n\n{table}\n{}", mark(run), methods(reduced));
@@ -44,8 +44,8 @@ pub(super) fn people(run: &Run, judged: &Judged, answer: &str, markdown: bool, w
         let bar = if has_bar { bar.as_str() } else { "" };
         let _ = writeln!(out, "\n{table}\n{}{bar} {}", overview::LEGEND, methods(reduced));
     }
-    out += &offered::text(reduced, markdown);
-    out += &observer::text(reduced, markdown);
+    out += &offered::text(reduced, markdown, width);
+    out += &observer::text(reduced, markdown, width);
     for (kind, words) in cautions(run, reduced) {
         let _ = writeln!(out, "{kind}: {words}");
     }
@@ -89,7 +89,14 @@ fn existing_networks(run: &Run) -> BTreeSet<String> {
     of_places.filter(|path| path.server_address.is_some()).map(line).collect()
 }
 
-fn opening(run: &Run, answer: &str, reduced: &Reduced, comparisons: &[Comparison], markdown: bool, out: &mut String) {
+fn opening(
+    run: &Run,
+    answer: &str,
+    reduced: &Reduced,
+    comparisons: &[Comparison],
+    (markdown, width): (bool, usize),
+    out: &mut String,
+) {
     if run.environment.is_emulated() {
         let _ = writeln!(out, "EMULATED MACHINE: {EMULATED_FIGURES}.\n");
     }
@@ -101,7 +108,7 @@ fn opening(run: &Run, answer: &str, reduced: &Reduced, comparisons: &[Comparison
     // The table of text has the figures of the sentences.
     let told = if markdown { headline(reduced, &answers) } else { notes(reduced, &answers) };
     let told = if told.replace("\n  ", " ") == answer { String::new() } else { told };
-    let parts = [answer.to_owned(), disturbed, told, verdicts::of_levels(run, comparisons, markdown)];
+    let parts = [answer.to_owned(), disturbed, told, verdicts::of_levels(run, comparisons, markdown, width)];
     let parts: Vec<&str> = parts.iter().map(|part| part.trim_matches('\n')).filter(|part| !part.is_empty()).collect();
     match parts.join("\n").as_str() {
         "" if reduced.cells.is_empty() => {

@@ -25,7 +25,7 @@ use std::fmt::Write;
 
 /// Returns the comparisons of a run's levels in words. If some levels are variants of others (they differ in one driver feature),
 /// the table of the effects of each feature follows. Returns an empty string if the run has a single level.
-pub(super) fn of_levels(run: &Run, comparisons: &[Comparison], markdown: bool) -> String {
+pub(super) fn of_levels(run: &Run, comparisons: &[Comparison], markdown: bool, width: usize) -> String {
     let mut out = String::new();
     for comparison in comparisons.iter().filter(|comparison| comparison.subject == Subject::Levels) {
         let (base, new) = (&comparison.base, &comparison.new);
@@ -35,7 +35,7 @@ pub(super) fn of_levels(run: &Run, comparisons: &[Comparison], markdown: bool) -
         }
         let _ = writeln!(out, "  `siga compare {base} {new} --run {}` shows every figure.", run.directory.display());
     }
-    out.push_str(&worth::text(comparisons, markdown));
+    out.push_str(&worth::text(comparisons, markdown, width));
     out
 }
 
@@ -345,12 +345,12 @@ fn mean_words(mean: &Mean) -> String {
     format!("Geometric mean of {} cells: cannot tell the {noun} ({seen})", mean.cells)
 }
 
-const fn column(head: &'static str, drop: u8, shorten: u8) -> Column {
+const fn column(head: &str, drop: u8, shorten: u8) -> Column<'_> {
     Column { head, right: true, drop, shorten }
 }
 
 /// The columns of the table, which are also the fields of [`cells`].
-const COLUMNS_OF_TABLE: [Column; 10] = [
+const COLUMNS_OF_TABLE: [Column<'static>; 10] = [
     Column { head: "figure", right: false, drop: 0, shorten: 0 },
     column("base", 0, 0),
     column("new", 0, 0),

@@ -5,6 +5,7 @@
 //! change: feature removed or feature added. Each entry is a ratio: the figure of the variant divided by the figure of the level
 //! without that change. Interval and verdict of the ratio are added.
 
+use super::fit::{self, Column, Field, Line};
 use super::table::grid;
 use siga_model::text;
 use siga_plan::level::Variant;
@@ -105,13 +106,23 @@ pub(super) fn of(comparisons: &[Comparison]) -> Option<Worth> {
 
 /// Returns the table with heading and explanation as text or Markdown. Returns an empty string if no level was compared with a
 /// variant of that level.
-pub(super) fn text(comparisons: &[Comparison], markdown: bool) -> String {
+pub(super) fn text(comparisons: &[Comparison], markdown: bool, width: usize) -> String {
     let Some(worth) = of(comparisons) else { return String::new() };
     let word = if markdown { text::markdown } else { text::name };
-    let heads = worth.heads.iter().map(|head| word(head));
-    let rows = worth.rows.iter().map(|row| row.iter().map(|field| word(field)));
-    let title = if markdown { "### " } else { "" };
-    format!("\n{title}{TITLE}\n\n{LEGEND}\n\n{}", grid(heads, rows, 0..0, markdown, u16::from(markdown)))
+    let heads: Vec<String> = worth.heads.iter().map(|head| word(head)).collect();
+    if markdown {
+        let rows = worth.rows.iter().map(|row| row.iter().map(|field| word(field)));
+        return format!("\n### {TITLE}\n\n{LEGEND}\n\n{}", grid(heads, rows, 0..0, true, 1));
+    }
+    // On a narrow screen, a field has no interval.
+    let column = |(at, head)| Column { head, right: false, drop: 0, shorten: u8::from(at > 2) };
+    let columns: Vec<Column<'_>> = heads.iter().map(String::as_str).enumerate().map(column).collect();
+    let field = |field: &String| match (field.split_once(" ("), field.split_once(") ")) {
+        (Some((ratio, _)), Some((_, verdict))) => Field::from(word(field)).or(format!("{ratio} {}", word(verdict))),
+        _ => word(field).into(),
+    };
+    let lines: Vec<Line> = worth.rows.iter().map(|row| Line::Row(row.iter().map(field).collect())).collect();
+    format!("\n{TITLE}\n\n{LEGEND}\n\n{}", fit::table(&columns, &lines, width))
 }
 
 /// Returns an entry of the table: ratio, interval and verdict, such as "0.912 (0.900 to 0.925) worse".
