@@ -108,20 +108,29 @@ fn counts<'a>(rows: impl Iterator<Item = &'a Row> + Clone) -> String {
     format!("better in {better} of {} figures{}", rows.count(), more.collect::<String>())
 }
 
-/// Returns what a comparison shows in rate and CPU time: "carries 1.4 to 3.7 times OTHER for 0.2 to 0.4 of the CPU time"; `None` if a figure
-/// of the rate has no direction or another one than the others.
+/// Returns whether each of the rows became better or worse.
+fn is_clear(rows: &[&Row]) -> bool {
+    !rows.is_empty() && rows.iter().all(|row| matches!(row.verdict, Verdict::Better | Verdict::Worse))
+}
+
+/// Returns what a comparison shows in rate and CPU time: "carries 1.4 to 3.7 times OTHER for 0.2 to 0.4 of the CPU time"; `None` if a rate
+/// became neither better nor worse.
 fn carries(rate: &[&Row], cpu: &[&Row], other: &str) -> Option<String> {
-    if !all(rate, &Verdict::Better) && !all(rate, &Verdict::Worse) {
-        return None;
-    }
-    let cost = if all(cpu, &Verdict::Better) || all(cpu, &Verdict::Worse) {
-        let of = if all(cpu, &Verdict::Better) { "of the CPU time" } else { "times the CPU time" };
-        format!(" for {} {of}", span(cpu))
-    } else {
-        String::new()
-    };
-    let times = if all(rate, &Verdict::Better) { "times" } else { "of" };
-    Some(format!("carries {} {times} {other}{cost}", span(rate)))
+    let times = if all(rate, &Verdict::Worse) { "of" } else { "times" };
+    let of = if all(cpu, &Verdict::Better) { "of the CPU time" } else { "times the CPU time" };
+    let cost = if is_clear(cpu) { format!(" for {} {of}", span(cpu)) } else { String::new() };
+    is_clear(rate).then(|| format!("carries {} {times} {other}{cost}", span(rate)))
+}
+
+/// Returns the geometric means of a comparison in words; `None` if the interval of one of them contains 1.
+fn typical(one: &Comparison) -> Option<String> {
+    let of = |metric: Metric| one.means.iter().find(|mean| mean.metric == metric).filter(|mean| mean.is_clear());
+    let (rate, cpu) = (of(Metric::Rate)?, of(Metric::TOTAL)?);
+    let (times, less) = (short(rate.value), short(cpu.value));
+    Some(format!(
+        "carries {times} times what {} does for {less} times the CPU time in the geometric mean of {} cells",
+        one.base, rate.cells
+    ))
 }
 
 fn beside(answers: &Answers) -> String {
@@ -201,7 +210,7 @@ fn levels(run: &Run, comparisons: &[&Comparison]) -> String {
 fn level(one: &Comparison) -> String {
     let (rate, cpu) = (rows(one, Metric::Rate, ALL), rows(one, Metric::TOTAL, ALL));
     let counts = counts(rate.iter().chain(&cpu).copied());
-    match carries(&rate, &cpu, &format!("what {} does", one.base)) {
+    match carries(&rate, &cpu, &format!("what {} does", one.base)).or_else(|| typical(one)) {
         Some(words) => format!("{} {words}: {counts}.", one.new),
         None => format!("{} against {}, in rate and CPU time: {counts}.", one.new, one.base),
     }

@@ -31,7 +31,7 @@ const RATIO: usize = 11;
 
 /// The explanation of the table.
 pub(super) const LEGEND: &str = "\
-Ratios are to the base of the group, or to the row named under `to`; in brackets the 95% interval. More rate is better, less CPU \
+Ratios are to the base of the group, or to the row named under `to`; the 95% interval follows. More rate is better, less CPU \
 time is better. `same` is within 2%. ± is half the 95% interval of the mean rate. MB is 10^6 bytes of payload.";
 
 /// Returns the table as text with lines of at most `width` characters.
@@ -152,7 +152,7 @@ pub(super) fn ratio(row: &Row) -> Field {
 fn interval(ratio: f64, ends: Option<(f64, f64)>) -> Field {
     let short = format!("{}x", number(ratio));
     match ends {
-        Some((low, high)) => Field::from(format!("{short} ({}-{})", number(low), number(high))).or(short),
+        Some((low, high)) => Field::from(format!("{short} {}-{}", number(low), number(high))).or(short),
         None => short.into(),
     }
 }
@@ -160,18 +160,14 @@ fn interval(ratio: f64, ends: Option<(f64, f64)>) -> Field {
 /// Returns the geometric means of each comparison of paths or levels: a heading and a row for each.
 fn means(comparisons: &[Comparison]) -> Vec<Line> {
     let mut lines = Vec::new();
-    for comparison in
-        comparisons.iter().filter(|comparison| matches!(comparison.subject, Subject::Levels | Subject::Paths))
-    {
+    for comparison in comparisons.iter().filter(|one| matches!(one.subject, Subject::Levels | Subject::Paths)) {
         let Some(cells) = comparison.means.first().map(|mean| mean.cells) else { continue };
-        if lines.is_empty() {
-            lines.push(Line::Heading("Geometric means of the ratios".into()));
-        }
+        let (base, new) = (&comparison.base, &comparison.new);
+        lines.push(Line::Heading(format!("{new} to {base}, geometric mean of {cells} cells")));
         let of = |metric: Metric| comparison.means.iter().find(|mean| mean.metric == metric).map_or("-".into(), mean);
         let mut row = vec![Field::default(); COLUMNS.len()];
-        row[0] = Field::from(format!("  {}, {cells} cells", comparison.new));
+        row[0] = "  mean ratio".into();
         (row[RATIO], row[RATIO + 1]) = (of(Metric::Rate), of(Metric::TOTAL));
-        row[RATIO + 2] = comparison.base.as_str().into();
         lines.push(Line::Row(row));
     }
     lines
@@ -256,7 +252,8 @@ mod tests {
     #[test]
     fn the_geometric_mean_has_a_row() {
         let text = render(&run(), Format::Text, Layout::Plain, None).unwrap();
-        let mean = text.split("Geometric means").nth(1).unwrap().lines().nth(1).unwrap();
-        assert!(mean.starts_with("  hipersockets-routed, 4 cells") && mean.contains("2.49x"), "{mean}");
+        let mean = text.split("hipersockets-routed to veth-routed, geometric mean of 4 cells\n").nth(1).unwrap();
+        let mean = mean.lines().next().unwrap();
+        assert!(mean.starts_with("  mean ratio") && mean.contains("2.49x "), "{mean}");
     }
 }

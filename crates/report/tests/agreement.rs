@@ -242,7 +242,7 @@ fn assert_paths_agree(run: &Run) {
             for (metric, at) in [(Metric::Rate, 2), (Metric::TOTAL, 1)] {
                 let row = find(&all, base, path, clients, metric).unwrap();
                 let words = match row.verdict {
-                    Verdict::Better | Verdict::Worse => "x (",
+                    Verdict::Better | Verdict::Worse => "x ",
                     Verdict::Equivalent => "same",
                     Verdict::Inconclusive { .. } => "cannot tell",
                     Verdict::NotComparable { .. } => "not comparable",
