@@ -31,8 +31,10 @@ type Item<'a> = (&'a str, &'a Summary);
 
 /// Returns the folds with charts, each with its title and its figures. A fold without a figure is left out.
 pub(super) fn folds(shown: &[ShownRun<'_>], comparisons: &[&Comparison]) -> Result<Vec<Section>> {
-    let items: Vec<Item<'_>> =
-        shown.iter().flat_map(|one| one.judged.agreed.cells.iter().map(move |cell| (one.name.as_str(), cell))).collect();
+    let items: Vec<Item<'_>> = shown
+        .iter()
+        .flat_map(|one| one.judged.agreed.cells.iter().map(move |cell| (one.name.as_str(), cell)))
+        .collect();
     let kinds = [
         ("ratios", "Ratios with their intervals", comparisons.iter().filter_map(|one| forest_of(one)).collect()),
         ("latency", "Latency by percentile", latencies(&items)?),

@@ -39,7 +39,10 @@ pub(super) const FIGURES: [(Metric, &str); 3] =
 
 /// Returns all cells of all runs, in the order of the plans.
 pub(super) fn all<'a>(shown: &'a [ShownRun<'a>]) -> Vec<Side<'a>> {
-    shown.iter().flat_map(|shown| shown.judged.agreed.cells.iter().map(move |summary| Side { shown, summary })).collect()
+    shown
+        .iter()
+        .flat_map(|shown| shown.judged.agreed.cells.iter().map(move |summary| Side { shown, summary }))
+        .collect()
 }
 
 impl<'a> Side<'a> {

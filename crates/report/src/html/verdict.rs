@@ -3,9 +3,9 @@
 
 use super::ShownRun;
 use super::page::{Section, heads, table};
+use crate::answer;
 use crate::verdicts::{EXPLORATORY, cell_name, how, mark, pair_name, probability, ratio, sentences, summary};
 use crate::why::{self, Explained};
-use crate::answer;
 use crate::words::{cpu_scale, headline, noise_floor, number};
 use crate::worth;
 use maud::{Markup, html};

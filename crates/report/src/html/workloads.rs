@@ -87,7 +87,9 @@ fn lines<'a>(sides: &[Side<'a>], comparisons: &'a [Comparison]) -> Vec<Line<'a>>
         |side: &Side<'a>| sides.iter().find(|other| other.cell().clients == side.cell().clients).map(Side::cell);
     let judged: Vec<Option<Judged<'a>>> = sides
         .iter()
-        .map(|side| side.judged(comparisons.iter().chain(&side.shown.judged.comparisons), first(side).unwrap_or(side.cell())))
+        .map(|side| {
+            side.judged(comparisons.iter().chain(&side.shown.judged.comparisons), first(side).unwrap_or(side.cell()))
+        })
         .collect();
     let bases: Vec<Cell> = judged.iter().flatten().filter_map(|judged| judged.base().cloned()).collect();
     let lines = sides.iter().zip(&names).zip(judged).map(|((side, name), judged)| {
