@@ -17,6 +17,9 @@ const ACK_DELAY_MAX: Duration = Duration::from_millis(200);
 /// in Linux. On a link with a latency of microseconds, the peer's process may wait longer for a CPU than two round trips take.
 /// Without the added time, the probe would be sent needlessly.
 const TAIL_PROBE_PATIENCE: Duration = Duration::from_millis(8);
+/// The longest override timeout: the time for which data waits if the peer's window is open, but too small for it.
+/// RFC 9293 section 3.8.6.2.1: between 0.1 and 1 second.
+const OVERRIDE_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) enum Recovery {
@@ -459,8 +462,14 @@ impl Sender {
 
     fn persist(&mut self, now: Instant) {
         self.progress_at = if self.attempts == 0 { now } else { self.progress_at };
-        // RFC 9293 SHLD-29, SHLD-30: the first window probe waits one RTO, and later probes back off exponentially.
-        self.persist_at = Some(now + self.rtt.timeout(self.backoff.saturating_add(self.attempts)));
+        let wait = if self.usable_window() > 0 {
+            // The window is open, so neither a lost segment nor an unanswered probe is a reason to wait longer.
+            self.rtt.timeout(0).min(OVERRIDE_MAX)
+        } else {
+            // RFC 9293 SHLD-29, SHLD-30: the first window probe waits one RTO, and later probes back off exponentially.
+            self.rtt.timeout(self.backoff.saturating_add(self.attempts))
+        };
+        self.persist_at = Some(now + wait);
     }
 
     /// Returns the running timer and when it is due. Both are computed on demand, so that sending or receiving a segment does not

@@ -176,6 +176,29 @@ fn a_window_smaller_than_a_segment_is_used_after_a_timeout() {
     dialogue.ends();
 }
 
+// RFC 9293 section 3.8.6.2.1: the override timeout is one second at most.
+#[test]
+fn a_timeout_does_not_delay_data_for_a_small_window() {
+    let mut dialogue = Dialogue::established(Config { sack: false, ..plain() });
+    dialogue.write(100);
+    dialogue.sends(&["- 1001:1101 ack 5001"]);
+    for wait in [300, 600, 1_200, 2_400] {
+        assert_eq!(dialogue.timeout(), ms(wait));
+        dialogue.sends(&["- 1001:1101 ack 5001"]);
+    }
+    // This ACK gives no RTT sample, so the RTO keeps its backoff.
+    dialogue.gets("- 5001:5001 ack 1101 win 10");
+    dialogue.write(2_000);
+    dialogue.sends(&[]);
+    assert_eq!(dialogue.connection.info().unwrap().timeout, ms(4_800));
+    assert_eq!(dialogue.timeout(), ms(300));
+    dialogue.sends(&["- 1101:1111 ack 5001"]);
+    // A closed window is probed after the RTO with its backoff.
+    dialogue.gets("- 5001:5001 ack 1111 win 0");
+    dialogue.sends(&[]);
+    dialogue.ends();
+}
+
 // RFC 9293 SHLD-30.
 #[test]
 fn a_small_window_that_closes_does_not_reset_the_probe_backoff() {
