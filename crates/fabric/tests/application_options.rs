@@ -158,7 +158,7 @@ fn a_guest_uses_the_tcp_settings_of_its_topology() {
     let of_guest = "tcp = { tcp_sack = false, tcp_congestion_control = \"reno\", tcp_fastopen = 0, tcp_rmem = [4096, 99999, 100000] }";
     let topology = FIGURE_1.replace("[guest.tcpip1]\n", &format!("[guest.tcpip1]\n{of_guest}\n")).replacen(
         "via = \"10.0.1.2\"\n",
-        "via = \"10.0.1.2\"\ntcp = { initcwnd = 20, advmss = 1000 }\n",
+        "via = \"10.0.1.2\"\ntcp = { initcwnd = 20, advmss = 1000, rto_min = 50, quickack = true, hoplimit = 9 }\n",
         1,
     );
     let network = Network::up("settings", &topology);
@@ -169,6 +169,8 @@ fn a_guest_uses_the_tcp_settings_of_its_topology() {
     assert_eq!((used.congestion, used.receive_buffer), (Some(CongestionControl::Reno), Some(99_999)));
     // `TCPI_OPT_SACK` is 2.
     assert_eq!((info.options & 2, info.snd_cwnd, info.advmss), (0, 20, 988));
+    assert_eq!((used.hop_limit, info.ato), (9, 0));
+    assert!((50_000..200_000).contains(&info.rto), "{}", info.rto);
     // What the application chooses has precedence.
     let cubic = SocketOptions { congestion: Some(CongestionControl::Cubic), ..SocketOptions::default() };
     let (chosen, _served) = connect(&client, &listener, &cubic);

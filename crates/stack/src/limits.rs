@@ -206,6 +206,8 @@ pub const TCP_TIME_WAIT_MAX: Duration = Duration::from_secs(240);
 /// Shortest user timeout: one millisecond, the unit of the option in Linux. A shorter timeout could end a connection before any
 /// answer can arrive.
 pub const TCP_USER_TIMEOUT_MIN: Duration = Duration::from_millis(1);
+/// Least value of the minimum of the retransmission timeout: one millisecond, about a tick of the timing wheel.
+pub const TCP_RTO_MIN_LEAST: Duration = Duration::from_millis(1);
 /// Lifetime of a SYN cookie. For this time after the latest cookie, an acknowledgement that belongs to no connection may answer a
 /// cookie. To check such an acknowledgement, the stack computes a hash.
 pub const TCP_COOKIE_TIME: Duration = Duration::from_secs(128);

@@ -1,10 +1,14 @@
 //! Settings of TCP for the connections to the hosts of a prefix: the attributes of a route in Linux, and each setting of connections that
 //! the stack has by its name in Linux. What an application has chosen for its socket has precedence.
 
+use super::settings::PacketClass;
 use crate::limits::{TCP_INITIAL_WINDOW_MAX, TCP_MAXSEG_MIN, TCP_ROUTE_SETTINGS_MAX};
-use crate::tcp::{ChosenSetting, Config, CongestionControl, Setting, SettingError, congestion, find, one, small};
+use crate::tcp::{
+    ChosenSetting, Config, CongestionControl, Setting, SettingError, config_setting_names, congestion, find, one, small,
+};
 use crate::wire::address::Prefix;
 use std::net::IpAddr;
+use std::num::NonZeroU8;
 
 /// Settings of the connections to the hosts of a prefix. `None` leaves the setting of the connection unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -13,6 +17,8 @@ pub struct RouteSettings {
     pub initial_window_segments: Option<u8>,
     /// Largest MSS in bytes that this side offers and uses (`advmss` in Linux), at least [`TCP_MAXSEG_MIN`].
     pub mss_max: Option<u16>,
+    /// TTL (IPv4) or hop limit (IPv6) of sent packets (`hoplimit` in Linux).
+    pub hop_limit: Option<NonZeroU8>,
     /// Largest receive window that a connection offers first, in segments (`initrwnd` in Linux), at least 1. The window grows as usual.
     pub receive_window_segments: Option<u8>,
     /// Congestion control algorithm (`congctl` in Linux).
@@ -24,12 +30,18 @@ pub struct RouteSettings {
 /// The attribute whose value is the name of an algorithm, and its name as a setting of the stack.
 const CONGESTION: [&str; 2] = ["congctl", "tcp_congestion_control"];
 
-static SETTINGS: [Setting<RouteSettings>; 3] = [
+static SETTINGS: [Setting<RouteSettings>; 4] = [
     Setting {
         name: "advmss",
         ranges: &[TCP_MAXSEG_MIN as u64..=u16::MAX as u64],
         get: |settings| one(settings.mss_max.unwrap_or(0).into()),
         set: |settings, [bytes, ..]| settings.mss_max = u16::try_from(bytes).ok(),
+    },
+    Setting {
+        name: "hoplimit",
+        ranges: &[1..=u8::MAX as u64],
+        get: |settings| one(settings.hop_limit.map_or(0, NonZeroU8::get).into()),
+        set: |settings, [hops, ..]| settings.hop_limit = NonZeroU8::new(small(hops)),
     },
     Setting {
         name: "initcwnd",
@@ -58,7 +70,10 @@ impl RouteSettings {
         if let Ok(setting) = find(&SETTINGS, name, []) {
             return setting.write(self, value);
         }
-        let attributes = [CONGESTION[0], CONGESTION[1]].into_iter().chain(SETTINGS.iter().map(|setting| setting.name));
+        let of_routes = SETTINGS.iter().map(|setting| setting.name);
+        // The list of an error has each name once.
+        let of_routes = of_routes.filter(|name| config_setting_names().all(|known| known != *name));
+        let attributes = CONGESTION.into_iter().chain(of_routes);
         let chosen = ChosenSetting::new(name, value, attributes)?;
         self.named.retain(|known| known.name() != chosen.name());
         self.named.push(chosen);
@@ -102,12 +117,24 @@ impl PrefixSettings {
         Ok(())
     }
 
+    /// Returns the settings of the longest prefix.
+    fn longest(&self, remote: IpAddr) -> Option<&RouteSettings> {
+        let covering = self.0.iter().filter(|(prefix, _)| prefix.covers(remote));
+        covering.max_by_key(|(prefix, _)| prefix.length()).map(|(_, settings)| settings)
+    }
+
+    /// Returns the fields of packets to `remote`. The prefix decides about a hop limit that the application has not chosen.
+    pub(crate) fn class(&self, class: PacketClass, remote: IpAddr) -> PacketClass {
+        let is_chosen = class.hop_limit != PacketClass::default().hop_limit;
+        let of_prefix = self.longest(remote).and_then(|settings| settings.hop_limit).filter(|_| !is_chosen);
+        PacketClass { hop_limit: of_prefix.map_or(class.hop_limit, NonZeroU8::get), ..class }
+    }
+
     /// Returns the configuration of a connection to `remote`: `config`, changed by the settings of the longest prefix. The settings that
     /// differ from those in `defaults` were chosen by the application. `mss_max` is the largest MSS of the device.
     pub(crate) fn apply(&self, mut config: Config, defaults: &Config, remote: IpAddr, mss_max: u16) -> Config {
         config.mss = config.mss_max.min(mss_max);
-        let covering = self.0.iter().filter(|(prefix, _)| prefix.covers(remote));
-        let Some((_, settings)) = covering.max_by_key(|(prefix, _)| prefix.length()) else { return config };
+        let Some(settings) = self.longest(remote) else { return config };
         settings.named.iter().for_each(|chosen| chosen.apply(&mut config, defaults));
         let congestion = settings.congestion.filter(|_| config.congestion == defaults.congestion);
         let limit = settings.mss_max.unwrap_or(u16::MAX).min(config.mss_max);

@@ -45,7 +45,8 @@ pub enum TcpError {
 pub struct TcpOptions {
     /// Settings of the connection. The stack computes the segment sizes in them from the device's MTU.
     pub config: Config,
-    /// TTL (IPv4) or hop limit (IPv6) of sent packets.
+    /// TTL (IPv4) or hop limit (IPv6) of sent packets. The default, 64, means the hop limit of the prefix of the peer, if it has one
+    /// ([`RouteSettings::hop_limit`](super::RouteSettings::hop_limit)).
     pub hop_limit: u8,
     /// Differentiated services of sent packets. Only the upper six bits of this type-of-service or traffic-class octet may be set.
     pub service: u8,

@@ -2,12 +2,13 @@
 
 use super::congestion::CongestionControl;
 use super::plpmtud::PathProbing;
+use super::rtt::RTO_MIN;
 use super::send_marks::Timing;
 use crate::ip::mtu_discovery::MtuDiscovery;
 use crate::limits::{
-    TCP_BUFFER_BYTES_MAX, TCP_MAXSEG_MIN, TCP_RECEIVE_BUFFER_BYTES_MIN, TCP_RETRIES, TCP_SEGMENT_BYTES_MIN,
-    TCP_SEND_BUFFER_BYTES_MIN, TCP_SYN_ACK_RETRIES, TCP_SYN_RETRIES, TCP_TIME_WAIT_MAX, TCP_TIME_WAIT_MIN,
-    TCP_USER_TIMEOUT_MIN,
+    TCP_BUFFER_BYTES_MAX, TCP_MAXSEG_MIN, TCP_RECEIVE_BUFFER_BYTES_MIN, TCP_RETRIES, TCP_RTO_MIN_LEAST,
+    TCP_SEGMENT_BYTES_MIN, TCP_SEND_BUFFER_BYTES_MIN, TCP_SYN_ACK_RETRIES, TCP_SYN_RETRIES, TCP_TIME_WAIT_MAX,
+    TCP_TIME_WAIT_MIN, TCP_USER_TIMEOUT_MIN,
 };
 use crate::time::Duration;
 
@@ -74,6 +75,11 @@ pub struct Config {
     pub tail_loss_probes: bool,
     /// Whether cwnd falls to the initial window after an idle time of one RTO (RFC 5681 section 4.1).
     pub slow_start_after_idle: bool,
+    /// Whether each segment with data is acknowledged at once (`quickack` of a route in Linux).
+    pub quick_acks: bool,
+    /// How much longer than the smoothed RTT a retransmission timeout is at least (`rto_min` of a route in Linux), at least
+    /// [`TCP_RTO_MIN_LEAST`]. At most 65,535 ms are used. Acknowledgements are delayed for a shorter time, because the peer probably has the same setting.
+    pub rto_min: Duration,
     /// How long the minimum RTT is valid.
     pub min_rtt_life: Duration,
     /// Duration of FIN-WAIT-2 after the application has closed, in seconds. The default is 60, as in Linux.
@@ -141,6 +147,8 @@ impl Config {
         retries_max: TCP_RETRIES,
         tail_loss_probes: true,
         slow_start_after_idle: true,
+        quick_acks: false,
+        rto_min: RTO_MIN,
         min_rtt_life: Duration::from_secs(300),
         time_wait: Duration::from_secs(60),
     };
@@ -153,6 +161,8 @@ pub enum ConfigError {
     BufferSize,
     /// A keepalive whose idle time, interval or number of probes is 0.
     Keepalive,
+    /// A minimum of the retransmission timeout below [`TCP_RTO_MIN_LEAST`].
+    MinimumTimeout,
     /// A reordering of 0 segments.
     Reordering,
     /// An initial window of 0 segments.
@@ -178,6 +188,9 @@ impl Config {
         }
         if self.initial_window_segments == 0 {
             return Err(ConfigError::InitialWindow);
+        }
+        if self.rto_min < TCP_RTO_MIN_LEAST {
+            return Err(ConfigError::MinimumTimeout);
         }
         if self.reordering_segments == 0 {
             return Err(ConfigError::Reordering);

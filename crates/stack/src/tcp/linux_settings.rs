@@ -80,6 +80,9 @@ const FIN_TIMEOUT_SECS_MAX: u64 = u16::MAX as u64;
 /// `initcwnd` can have this value at most.
 const INITIAL_WINDOW_MAX: u64 = TCP_INITIAL_WINDOW_MAX as u64;
 
+/// `rto_min` can have this value at most.
+const RTO_MIN_MS_MAX: u64 = u16::MAX as u64;
+
 pub(crate) const fn one(value: u64) -> Values {
     [value, 0, 0]
 }
@@ -92,12 +95,26 @@ fn size(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }
 
-static SETTINGS: [Setting<Config>; 18] = [
+static SETTINGS: [Setting<Config>; 20] = [
     Setting {
         name: "initcwnd",
         ranges: &[1..=INITIAL_WINDOW_MAX],
         get: |config| one(config.initial_window_segments.into()),
         set: |config, [segments, ..]| config.initial_window_segments = small(segments),
+    },
+    Setting {
+        // The attribute of routes: 1 acknowledges each segment with data at once.
+        name: "quickack",
+        ranges: &[0..=1],
+        get: |config| one(config.quick_acks.into()),
+        set: |config, [on, ..]| config.quick_acks = on == 1,
+    },
+    Setting {
+        // The attribute of routes, in milliseconds.
+        name: "rto_min",
+        ranges: &[1..=RTO_MIN_MS_MAX],
+        get: |config| one(config.rto_min.as_millis()),
+        set: |config, [ms, ..]| config.rto_min = Duration::from_millis(ms),
     },
     Setting {
         // 0 disables tail-loss probes, and each other value enables them.

@@ -564,7 +564,7 @@ impl Agreed {
         };
         let control = config.congestion.control();
         let mut snd = Sender::new(now, &start, control);
-        snd.rtt = Rtt::new(config.min_rtt_life);
+        snd.rtt = Rtt::new(config.min_rtt_life, config.rto_min);
         match (attempt.first_sent, self.echo_rtt) {
             (Some(sent), _) if !attempt.repeated => snd.rtt.sample(now, now.since(sent)),
             (Some(_), Some(rtt)) => snd.rtt.sample(now, rtt),
@@ -584,6 +584,7 @@ impl Agreed {
                 sack: peer.options.sack_permitted,
                 ecn: peer.ecn == EcnMode::Classic,
                 recent: timestamps.map(|timestamps| timestamps.value),
+                ack_delay: if config.quick_acks { Duration::ZERO } else { receiver::ack_delay(config.rto_min) },
             },
         );
         if self.answer {

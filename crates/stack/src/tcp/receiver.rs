@@ -74,6 +74,8 @@ pub(super) struct Receiver {
     quick: u8,
     /// Whether the application answers received data. Its answers then carry the acknowledgements.
     interactive: bool,
+    /// Longest delay of an acknowledgement, in milliseconds. With 0, each segment with data is acknowledged at once.
+    ack_delay_ms: u8,
     sack: bool,
     ecn: bool,
     /// Whether a CE mark has arrived, and no CWR has arrived since then. If so, acknowledgements carry ECE.
@@ -94,6 +96,8 @@ pub(super) struct Start {
     pub(super) ecn: bool,
     /// TSval of the peer's SYN.
     pub(super) recent: Option<u32>,
+    /// Longest delay of an acknowledgement, at most [`ACK_DELAY`].
+    pub(super) ack_delay: Duration,
 }
 
 /// Position and length of a segment's payload, and whether the segment has a FIN.
@@ -102,6 +106,12 @@ pub(super) struct Text {
     pub(super) seq: SeqNumber,
     pub(super) len: u32,
     pub(super) fin: bool,
+}
+
+/// Returns the longest delay of an acknowledgement for this minimum of the RTO. As in Linux, it is shorter than this minimum, because
+/// a peer with the same setting would otherwise retransmit before the acknowledgement arrives.
+pub(super) fn ack_delay(rto_min: Duration) -> Duration {
+    ACK_DELAY.min(rto_min - Duration::from_millis(1))
 }
 
 impl Text {
@@ -133,6 +143,7 @@ impl Receiver {
             segment_bytes: start.mss.min(536),
             mss: start.mss,
             rtt_eighths_ms: 0,
+            ack_delay_ms: u8::try_from(start.ack_delay.as_millis()).unwrap_or(u8::MAX),
             sack: start.sack,
             duplicate: None,
             ecn: start.ecn,
@@ -345,6 +356,11 @@ impl Receiver {
         Ok(())
     }
 
+    /// Returns the longest delay of an acknowledgement.
+    pub(super) fn ack_delay(&self) -> Duration {
+        Duration::from_millis(self.ack_delay_ms.into())
+    }
+
     pub(super) fn note_arrival(&mut self, now: Instant, len: u32) {
         if now.since(self.last_arrival) > QUICK_AFTER {
             (self.quick, self.interactive) = (QUICK_ACKS, false);
@@ -366,8 +382,10 @@ impl Receiver {
         } else if self.quick > 0 && !self.interactive {
             self.quick -= 1;
             self.ack = AckDue::Now;
+        } else if self.ack_delay_ms == 0 {
+            self.ack = AckDue::Now;
         } else if self.ack == AckDue::None {
-            self.ack = AckDue::By(now + ACK_DELAY);
+            self.ack = AckDue::By(now + self.ack_delay());
         }
     }
 

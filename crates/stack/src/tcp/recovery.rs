@@ -11,8 +11,6 @@ use super::undo::Frto;
 use crate::time::{Duration, Instant};
 use crate::wire::tcp::{Block, SackBlocks, SeqNumber};
 
-/// The longest time for which a peer is assumed to delay an ACK (RFC 8985 TLP.max_ack_delay). It is the minimum RTO of Linux.
-const ACK_DELAY_MAX: Duration = Duration::from_millis(200);
 /// Time that a tail-loss probe waits in addition to two round trips if the peer must acknowledge immediately: two ticks at 250 Hz, as
 /// in Linux. On a link with a latency of microseconds, the peer's process may wait longer for a CPU than two round trips take.
 /// Without the added time, the probe would be sent needlessly.
@@ -498,7 +496,8 @@ impl Sender {
         // RFC 8985 section 7.3: a probe needs an RTT sample since the probe before it, or since the start of the connection.
         let smoothed = self.rtt.smoothed().filter(|_| self.rtt.fresh)?;
         let one = self.nxt.since(self.una) <= self.segment_bytes && self.board.has_one();
-        let timeout = smoothed * 2 + if one { ACK_DELAY_MAX } else { TAIL_PROBE_PATIENCE };
+        // As in Linux, the peer may delay an ACK for the minimum RTO (RFC 8985 TLP.max_ack_delay).
+        let timeout = smoothed * 2 + if one { self.rtt.slack_min() } else { TAIL_PROBE_PATIENCE };
         Some(self.pto_from + timeout)
     }
 

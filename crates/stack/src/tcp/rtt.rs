@@ -5,13 +5,13 @@ use crate::time::{Duration, Instant};
 
 /// RTO before the first RTT sample (RFC 6298 section 2.1).
 pub(super) const RTO_INITIAL: Duration = Duration::from_secs(1);
-/// Minimum of the variance term of the RTO, as in Linux. RFC 6298 recommends an RTO of at least 1 s instead.
-const RTO_SLACK_MIN: Duration = Duration::from_millis(200);
+/// Default minimum of the variance term of the RTO, as in Linux. RFC 6298 recommends an RTO of at least 1 s instead.
+pub(super) const RTO_MIN: Duration = Duration::from_millis(200);
 /// RTO before the first RTT sample, if the SYN was retransmitted (RFC 6298 section 5.7).
 const RTO_AFTER_LOST_SYN: Duration = Duration::from_secs(3);
 const RTO_MAX: Duration = Duration::from_secs(120);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Rtt {
     /// SRTT: the smoothed round-trip time. 0 before the first sample.
     pub(super) smoothed: Duration,
@@ -23,14 +23,32 @@ pub(super) struct Rtt {
     pub(super) min: Duration,
     min_at: Instant,
     min_life_ms: u32,
+    /// Minimum of the variance term of the RTO, in milliseconds.
+    slack_min_ms: u16,
     /// Whether a sample was added since the latest tail-loss probe.
     pub(super) fresh: bool,
 }
 
 impl Rtt {
-    /// Returns an estimator without a sample. The minimum RTT will be valid for the time `min_life`.
-    pub(super) fn new(min_life: Duration) -> Self {
-        Self { min_life_ms: u32::try_from(min_life.as_millis()).unwrap_or(u32::MAX), ..Self::default() }
+    /// Returns an estimator without a sample. The minimum RTT will be valid for the time `min_life`. The RTO will be longer than the
+    /// smoothed RTT by at least `slack_min`.
+    pub(super) fn new(min_life: Duration, slack_min: Duration) -> Self {
+        Self {
+            smoothed: Duration::ZERO,
+            variance: Duration::ZERO,
+            timeout: Duration::ZERO,
+            min: Duration::ZERO,
+            min_at: Instant::default(),
+            min_life_ms: u32::try_from(min_life.as_millis()).unwrap_or(u32::MAX),
+            slack_min_ms: u16::try_from(slack_min.as_millis()).unwrap_or(u16::MAX),
+            fresh: false,
+        }
+    }
+
+    /// Returns by how much the RTO is longer than the smoothed RTT at least.
+    #[inline]
+    pub(super) fn slack_min(&self) -> Duration {
+        Duration::from_millis(self.slack_min_ms.into())
     }
 
     /// Sets the RTO of a connection that retransmitted its SYN and therefore has no sample.
@@ -62,7 +80,7 @@ impl Rtt {
             self.variance = (self.variance * 3 + self.smoothed.abs_diff(rtt)) / 4;
             self.smoothed = ((self.smoothed * 7 + rtt) / 8).max(Duration::from_nanos(1));
         }
-        self.timeout = self.smoothed + (self.variance * 4).max(RTO_SLACK_MIN);
+        self.timeout = self.smoothed + (self.variance * 4).max(self.slack_min());
         if self.min.is_zero()
             || latest <= self.min
             || now.since(self.min_at) > Duration::from_millis(self.min_life_ms.into())
@@ -77,6 +95,12 @@ impl Rtt {
         let base = if self.timeout.is_zero() { RTO_INITIAL } else { self.timeout };
         let time = if backoff == 0 { base } else { base * (1 << backoff.min(10)) };
         time.min(RTO_MAX)
+    }
+}
+
+impl Default for Rtt {
+    fn default() -> Self {
+        Self::new(Duration::ZERO, RTO_MIN)
     }
 }
 
@@ -117,7 +141,7 @@ mod tests {
     #[test]
     fn the_minimum_rtt_expires_five_minutes_after_it_was_last_seen() {
         let (ms, start) = (Duration::from_millis, Instant::default());
-        let mut rtt = Rtt::new(Duration::from_secs(300));
+        let mut rtt = Rtt::new(Duration::from_secs(300), RTO_MIN);
         for (at, sample, least) in
             [(0, 100, 100), (200, 100, 100), (400, 150, 100), (500, 150, 100), (501, 150, 150), (700, 90, 90)]
         {

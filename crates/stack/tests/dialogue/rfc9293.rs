@@ -3,7 +3,7 @@
 use crate::net::{Net, PLAIN, content};
 use crate::world::*;
 use siga_stack::drops::{IcmpDrop, IpDrop, TcpDrop};
-use siga_stack::sockets::{ListenerId, TcpError, TcpEvent, TcpId, TcpOptions, TcpSetting};
+use siga_stack::sockets::{ListenerId, RouteSettings, TcpError, TcpEvent, TcpId, TcpOptions, TcpSetting};
 use siga_stack::tcp::{Failure, SegmentError, StateName};
 use siga_stack::time::Duration;
 use siga_stack::wire::ethernet::MacAddress;
@@ -294,6 +294,40 @@ fn every_packet_of_a_connection_has_the_configured_traffic_class_and_hop_limit()
             assert_eq!(class_of(&world.sent_packet(0)), (0x48, 9));
         }
         assert_eq!((world.connections(), world.stack.tcp_acceptable(listener)), (1, Ok(0)));
+    }
+}
+
+#[test]
+fn every_packet_to_a_prefix_has_its_hop_limit_unless_the_application_has_chosen_one() {
+    for v6 in [false, true] {
+        let mut world = World::host();
+        let (far, near) = ends(v6);
+        let mut settings = RouteSettings::default();
+        settings.set_named("hoplimit", "9").unwrap();
+        world.stack.set_route_settings(prefix(far, if v6 { 128 } else { 32 }), settings).unwrap();
+        let (id, syn) = world.connect(any(v6, 0), &TcpOptions::default());
+        assert_eq!(class_of(&syn), (0, 9));
+        assert_eq!(world.stack.tcp_options(id).unwrap().hop_limit, 9);
+        let synack = answer(&tcp_of(&syn), Flags { syn: true, ..Flags::default() });
+        world.give_packet(0, &packet(far, near, &synack));
+        assert_eq!(class_of(&world.sent_packet(0)), (0, 9));
+        // The application chooses a hop limit, and takes its choice back.
+        world.stack.tcp_set(world.now, id, TcpSetting::NoDelay(true)).unwrap();
+        for (chosen, used) in [(7, 7), (64, 9)] {
+            world.stack.tcp_set(world.now, id, TcpSetting::HopLimit(chosen)).unwrap();
+            world.stack.tcp_send(world.now, id, b"x").unwrap();
+            assert_eq!(class_of(&world.sent_packet(0)), (0, used));
+        }
+        world.stack.tcp_abort(world.now, id).unwrap();
+        assert_eq!(class_of(&world.sent_packet(0)), (0, 9));
+        let (_, syn) = world.connect(any(v6, 0), &TcpOptions { hop_limit: 7, ..TcpOptions::default() });
+        assert_eq!(class_of(&syn), (0, 7));
+        // A listener's answers, those by cookie included, and a reset without a listener.
+        world.stack.tcp_listen(any(v6, 80), 1, &TcpOptions::default()).unwrap();
+        for (port, to) in [(1_001, 80), (1_002, 80), (1_003, 81)] {
+            world.give_packet(0, &packet(far, near, &Header { source_port: port, ..syn_to(to) }));
+            assert_eq!(class_of(&world.sent_packet(0)), (0, 9), "{port}");
+        }
     }
 }
 

@@ -55,6 +55,8 @@ fn settings_of_a_stack_have_the_names_and_defaults_of_linux() {
     let mut defaults = TcpDefaults::default();
     for (name, value) in [
         ("initcwnd", "10"),
+        ("quickack", "0"),
+        ("rto_min", "200"),
         ("tcp_congestion_control", "cubic"),
         ("tcp_early_retrans", "3"),
         ("tcp_ecn", "2"),
@@ -102,6 +104,8 @@ fn settings_of_a_stack_have_the_names_and_defaults_of_linux() {
         ("tcp_keepalive_time", "6"),
         ("tcp_wmem", "4096 65536 99999"),
         ("initcwnd", "200"),
+        ("quickack", "1"),
+        ("rto_min", "65535"),
         ("tcp_mtu_probing", "2"),
         ("tcp_reordering", "127"),
         ("tcp_rmem", "4096 10000 20000"),
@@ -300,13 +304,16 @@ fn connections_to_a_prefix_have_the_settings_of_the_longest_prefix() {
     assert_eq!(set(&mut net, window(0)), Err(RouteSettingsError::InitialWindow));
     for (name, value, message) in [
         ("initcwnd", "0", "initcwnd: 0 is out of range; write 1 to 255"),
+        ("hoplimit", "0", "hoplimit: 0 is out of range; write 1 to 255"),
+        ("rto_min", "0", "rto_min: 0 is out of range; write 1 to 65535"),
+        ("quickack", "2", "quickack: 2 is out of range; write 0 to 1"),
         ("advmss", "87", "advmss: 87 is out of range; write 88 to 65535"),
     ] {
         assert_eq!(host.set_named(name, value).unwrap_err().to_string(), message);
     }
     let unknown = host.set_named("mtu", "1500").unwrap_err().to_string();
-    let start =
-        "\"mtu\" is not a setting; the settings are: congctl, tcp_congestion_control, advmss, initcwnd, initrwnd, ";
+    let start = "\"mtu\" is not a setting; the settings are: congctl, tcp_congestion_control, advmss, hoplimit, \
+         initrwnd, initcwnd, quickack, rto_min, tcp_early_retrans, ";
     assert!(unknown.starts_with(start), "{unknown}");
     let small = route_settings(|settings| settings.mss_max = Some(87));
     assert_eq!(set(&mut net, small), Err(RouteSettingsError::SegmentSize));
@@ -326,6 +333,8 @@ fn connections_to_a_prefix_have_the_named_settings_that_their_application_does_n
         ("tcp_sack", "0"),
         ("tcp_retries2", "3"),
         ("tcp_notsent_lowat", "5000"),
+        ("quickack", "1"),
+        ("rto_min", "50"),
         ("tcp_congestion_control", "reno"),
     ] {
         host.set_named(name, value).unwrap();
@@ -337,7 +346,9 @@ fn connections_to_a_prefix_have_the_named_settings_that_their_application_does_n
     let config = |net: &Net, place: usize, id| net.stacks[place].tcp_options(id).unwrap().config;
     let used = config(&net, 0, here);
     assert_eq!((used.sack, used.retries_max, used.unsent_bytes_max), (false, 3, 5_000));
-    assert_eq!(used.congestion, CongestionControl::Reno);
+    assert_eq!((used.congestion, used.quick_acks), (CongestionControl::Reno, true));
+    // The connection opened without a delay.
+    assert_eq!((info(&net, here).ato, info(&net, here).rto), (0, 50_000));
     // `TCPI_OPT_SACK` is 2.
     assert_eq!((info(&net, here).options & 2, config(&net, 1, there).sack), (0, true));
     // What the application chooses has precedence.

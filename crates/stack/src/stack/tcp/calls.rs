@@ -135,6 +135,7 @@ impl<S: Storage> Stack<S> {
         };
         let connection = connection.map_err(TcpError::Setting)?;
         let mut socket = Socket::new(connection, flow, Owner::Application, options, on);
+        socket.class = self.class_towards(socket.class, flow.remote_ip());
         (socket.egress, socket.egress_version, socket.holds_port) = (egress, self.ip.routes_version, true);
         self.learn_path(now, &mut socket);
         let slot = self.tcp.insert(socket);
@@ -410,8 +411,11 @@ impl<S: Storage> Stack<S> {
             TcpSetting::Congestion(congestion) => connection.set_congestion(congestion),
             // RFC 9293 MUST-49: the application can set the TTL.
             TcpSetting::HopLimit(hop_limit) => {
-                PacketClass { hop_limit, service: 0 }.check()?;
-                socket.class.hop_limit = hop_limit;
+                let class = PacketClass { hop_limit, service: 0 };
+                class.check()?;
+                let remote = socket.flow.remote_ip();
+                let PacketClass { hop_limit, .. } = self.class_towards(class, remote);
+                self.socket_mut(id)?.class.hop_limit = hop_limit;
             }
             // RFC 9293 MUST-48, SHLD-21: the application can set the differentiated services, even if the connection is open.
             TcpSetting::Service(service) => {

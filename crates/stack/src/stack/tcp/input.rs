@@ -256,7 +256,8 @@ impl<S: Storage> Stack<S> {
         arrived: &Arrived<'_, P>,
     ) -> Result<(), DropReason> {
         if let Some(reset) = arrived.header.reset(arrived.payload.len()) {
-            self.send_segment(now, arrived.flow, &reset, PacketClass::default(), arrived.device)?;
+            let class = self.class_towards(PacketClass::default(), arrived.flow.remote_ip());
+            self.send_segment(now, arrived.flow, &reset, class, arrived.device)?;
         }
         Err(TcpDrop::NoConnection.into())
     }
@@ -285,7 +286,8 @@ impl<S: Storage> Stack<S> {
         let identity = flow.identity();
         if many {
             let answer = self.cookie(&identity, &config).answer(now, arrived.header);
-            return self.send_segment(now, flow, &answer, options.class(), arrived.device);
+            let class = self.class_towards(options.class(), flow.remote_ip());
+            return self.send_segment(now, flow, &answer, class, arrived.device);
         }
         let mut initial = Initial::new(self.tcp.numbers, &identity, now);
         if let Some((after, _)) = after.filter(|(after, _)| !initial.seq.after(*after)) {
@@ -339,6 +341,7 @@ impl<S: Storage> Stack<S> {
         let options = self.tcp.listeners.get(index)?.options;
         let on = self.ip.link_of(arrived.device, arrived.flow.remote_ip());
         let mut socket = Socket::new(connection, arrived.flow, Owner::Opening(index), &options, on);
+        socket.class = self.class_towards(socket.class, arrived.flow.remote_ip());
         (socket.egress, socket.egress_version) = (egress, self.ip.routes_version);
         socket.provenance =
             if arrived.validates { Provenance::new(self.ip.routes_version, arrived.device) } else { Provenance::NONE };
@@ -398,6 +401,11 @@ impl<S: Storage> Stack<S> {
         let mss_default = if remote.is_ipv4() { 536 } else { 1_220 };
         let mss = mtu - header_bytes(remote);
         Config { mss_default, ..self.tcp.route_settings.apply(config, &self.tcp.defaults, remote, mss) }
+    }
+
+    /// Returns the fields of packets to a peer, with the hop limit of its prefix if the application has not chosen one.
+    pub(super) fn class_towards(&self, class: PacketClass, remote: IpAddr) -> PacketClass {
+        self.tcp.route_settings.class(class, remote)
     }
 
     /// Sets the path MTU of a new connection if the stack knows it.

@@ -2,7 +2,6 @@
 
 use super::super::buffer::Storage;
 use super::super::congestion::{BbrInfo, Control};
-use super::super::receiver::ACK_DELAY;
 use super::{Connection, ConnectionState, StateName, SynReceived, SynSent};
 use crate::time::{Duration, Instant};
 
@@ -246,7 +245,7 @@ impl super::super::receiver::Receiver {
             // A window scale of 0 in both directions has no effect, so it is not reported.
             options: info.options | if self.scale > 0 { WINDOW_SCALING } else { 0 },
             rcv_wscale: self.scale,
-            ato: us32(ACK_DELAY),
+            ato: us32(self.ack_delay()),
             rcv_mss: self.segment_bytes,
             last_data_recv: ms(now.since(self.last_arrival)),
             rcv_ssthresh: self.room(),

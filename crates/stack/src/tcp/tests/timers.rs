@@ -393,6 +393,27 @@ fn a_probe_of_two_small_segments_does_not_wait_for_a_delayed_acknowledgement() {
     dialogue.ends();
 }
 
+// RFC 6298 section 2.4, RFC 8985 section 7.2.
+#[test]
+fn the_minimum_of_the_rto_moves_timeouts_and_tail_loss_probes() {
+    for (rto_min, timeout) in [(1, 300), (200, 300), (500, 600)] {
+        // The SYN was answered after 100 ms, so its variance adds 200 ms.
+        let mut dialogue = Dialogue::established(Config { sack: false, rto_min: ms(rto_min), ..plain() });
+        dialogue.write(100);
+        dialogue.sends(&["- 1001:1101 ack 5001"]);
+        assert_eq!(dialogue.timeout(), ms(timeout));
+        dialogue.ends();
+    }
+    for (rto_min, probe) in [(10, 210), (50, 250), (200, 300)] {
+        let mut dialogue = Dialogue::established(Config { rto_min: ms(rto_min), ..plain() });
+        dialogue.write(100);
+        dialogue.sends(&["- 1001:1101 ack 5001"]);
+        assert_eq!(dialogue.timeout(), ms(probe));
+        dialogue.sends(&["- 1001:1101 ack 5001"]);
+        dialogue.ends();
+    }
+}
+
 #[test]
 fn a_tail_loss_probe_sends_data_that_nagles_algorithm_holds_back() {
     let mut dialogue = Dialogue::established(plain());
