@@ -272,6 +272,18 @@ mod tests {
     /// Enough seeds to have every kind of world and every fault among them.
     const SEEDS: u64 = 200;
 
+    /// Seeds that a search found, and whose runs failed until the stack was corrected.
+    ///
+    /// - 1795664406113: data for a small window waited with the backoff of the retransmission timeout.
+    const FOUND: [u64; 1] = [1_795_664_406_113];
+
+    #[test]
+    fn the_seeds_that_once_failed_pass() {
+        for seed in FOUND {
+            assert_eq!(run(seed, Show::default()).unwrap().verdict, Ok(()), "cargo xtask sim --seed {seed}");
+        }
+    }
+
     #[test]
     fn the_fixed_seeds_pass_and_mean_the_same_again() {
         let (mut hashes, mut fates, mut names) = (Vec::new(), Vec::new(), Vec::new());

@@ -176,7 +176,7 @@ fn a_window_smaller_than_a_segment_is_used_after_a_timeout() {
     dialogue.ends();
 }
 
-// RFC 9293 section 3.8.6.2.1: the override timeout is one second at most.
+// RFC 9293 MUST-38: the override timeout is one second at most.
 #[test]
 fn a_timeout_does_not_delay_data_for_a_small_window() {
     let mut dialogue = Dialogue::established(Config { sack: false, ..plain() });
