@@ -63,8 +63,17 @@ fn tolerance_us(at_us: u64) -> u64 {
     15_000 + at_us / 20
 }
 
-/// The fields in which two replies differ.
-fn fields(kernel: &Sent, stack: &Sent) -> Vec<Field> {
+/// An immediate answer comes within this time.
+pub(crate) const IMMEDIATE_US: u64 = 2_000;
+
+/// Whether a host sent this as the immediate answer to a step.
+pub(crate) fn is_immediate(record: &Record, sent: &Sent) -> bool {
+    let begun = sent.steps.checked_sub(1).and_then(|last| record.begun_us.get(last));
+    begun.is_some_and(|begun| sent.at_us < begun + IMMEDIATE_US)
+}
+
+/// The fields in which two replies differ. `answers` tells that both are immediate answers to a step.
+fn fields(kernel: &Sent, stack: &Sent, answers: bool) -> Vec<Field> {
     let (one, other) = (&kernel.reply, &stack.reply);
     let mut found = Vec::new();
     let mut check = |differs: bool, field: Field| found.extend(differs.then_some(field));
@@ -81,9 +90,10 @@ fn fields(kernel: &Sent, stack: &Sent) -> Vec<Field> {
     if let (Some(one), Some(other)) = (clock_ms(one), clock_ms(other)) {
         check(u64::from(one.abs_diff(other)) * 1_000 > tolerance_us(kernel.at_us), Field::Clock);
     }
-    // Data that one host sends in answer to a step, and the other one in answer to another step.
+    // What one host sends in answer to a step, and the other one in answer to another step.
     let is_near = kernel.at_us.abs_diff(stack.at_us) < 2_000;
-    let other_step = is_near && kernel.reply.len > 0 && stack.reply.len > 0 && kernel.steps != stack.steps;
+    let has_data = is_near && kernel.reply.len > 0 && stack.reply.len > 0;
+    let other_step = (answers || has_data) && kernel.steps != stack.steps;
     check(other_step || kernel.at_us.abs_diff(stack.at_us) > tolerance_us(kernel.at_us), Field::Time);
     found
 }
@@ -145,7 +155,9 @@ pub(crate) fn compare(
             }
             let difference = match (theirs, ours) {
                 (None, None) => break,
-                (Some(theirs), Some(ours)) if theirs.steps.min(ours.steps) <= step => pair(theirs, ours),
+                (Some(theirs), Some(ours)) if theirs.steps.min(ours.steps) <= step => {
+                    pair((kernel, theirs), (stack, ours))
+                }
                 // What one host sends at the very end, the other sends after the end.
                 (Some(last), None) | (None, Some(last)) if last.at_us + tolerance_us(end_us) > end_us => return None,
                 (Some(theirs), None) if theirs.steps <= step => Some(Difference::OnlyKernel(theirs.clone())),
@@ -216,8 +228,9 @@ fn uncertain_from_us(kernel: &Record, stack: &Record) -> u64 {
     near.map(|sent| sent.at_us).min().unwrap_or(u64::MAX)
 }
 
-fn pair(kernel: &Sent, stack: &Sent) -> Option<Difference> {
-    let fields = fields(kernel, stack);
+fn pair((kernel_record, kernel): (&Record, &Sent), (stack_record, stack): (&Record, &Sent)) -> Option<Difference> {
+    let answers = is_immediate(kernel_record, kernel) && is_immediate(stack_record, stack);
+    let fields = fields(kernel, stack, answers);
     (!fields.is_empty()).then(|| reply(kernel, stack, fields))
 }
 

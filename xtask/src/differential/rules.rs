@@ -4,17 +4,17 @@
 mod push;
 mod sender;
 
-use super::compare::{Difference, Field, Verdict};
+use super::compare::{Difference, Field, IMMEDIATE_US, Verdict, is_immediate};
 use super::dialogue::{AckNumber, Act, Call, Dialogue, PathError, PeerSegment, Step};
 use super::packet::{ACK, CWR, ECE, FIN, RST, SYN, TcpOption};
 use super::player::{Outcome, Record, Reply, Sent};
 use push::push;
 use sender::{
     ack_timestamp, challenge_limit, closed_answer, early_ack, early_fin, early_timestamp, fast_open_data,
-    fast_open_option, fast_open_room, growth_after_timeout, idle_path_error, mini_sack, partial_segment,
-    path_error_repeat, peers, probe_backoff, probe_sample, reset_in_time_wait, sack_room, segment_boundaries,
-    simultaneous_gap, steps_of, syn_ecn, unreachable_backoff, urgent_mark, urgent_notice, window_fill, window_shrink,
-    window_unit,
+    fast_open_option, fast_open_room, growth_after_timeout, idle_path_error, mini_sack, offers, old_ack,
+    partial_segment, path_error_repeat, peers, probe_backoff, probe_sample, reset_in_time_wait, sack_room,
+    segment_boundaries, shrunk_edge, simultaneous_end, simultaneous_gap, steps_of, syn_ecn, unreachable_backoff,
+    urgent_mark, urgent_notice, window_fill, window_shrink, window_unit,
 };
 
 /// The records in which a difference was found.
@@ -31,7 +31,7 @@ pub(crate) struct Rule {
 }
 
 /// All rules, in the order in which they are tried.
-pub(crate) const RULES: [Rule; 50] = [
+pub(crate) const RULES: [Rule; 53] = [
     Rule { name: "window-size", judge: window_size },
     Rule { name: "push", judge: push },
     Rule { name: "sack-fin", judge: sack_fin },
@@ -82,6 +82,9 @@ pub(crate) const RULES: [Rule; 50] = [
     Rule { name: "early-fin", judge: early_fin },
     Rule { name: "window-fill", judge: window_fill },
     Rule { name: "window-unit", judge: window_unit },
+    Rule { name: "shrunk-edge", judge: shrunk_edge },
+    Rule { name: "old-ack", judge: old_ack },
+    Rule { name: "simultaneous-end", judge: simultaneous_end },
 ];
 
 /// Within this time, one host may delay an acknowledgement that the other sends at once.
@@ -92,8 +95,6 @@ const CHALLENGE_LIMIT_US: u64 = 510_000;
 const ECHO_STEP_MAX: u32 = 5_000;
 /// The unit of both hosts' scaled windows.
 const SCALE_UNIT: u16 = 128;
-/// An immediate answer comes within this time.
-const IMMEDIATE_US: u64 = 2_000;
 /// The smallest path MTU that the kernel uses (`min_pmtu`).
 const KERNEL_PATH_MTU_MIN: u16 = 552;
 
@@ -148,12 +149,6 @@ fn last_peer<'a>(context: &'a Context<'_>, sent: &Sent) -> Option<&'a PeerSegmen
         Act::Peer(segment) => Some(segment),
         Act::Call(_) | Act::Error(_) | Act::Wait => None,
     }
-}
-
-/// Whether a host sent this as the immediate answer to a step.
-fn is_immediate(record: &Record, sent: &Sent) -> bool {
-    let begun = sent.steps.checked_sub(1).and_then(|last| record.begun_us.get(last));
-    begun.is_some_and(|begun| sent.at_us < begun + IMMEDIATE_US)
 }
 
 /// The segments of the peer in the last [`ACK_DELAY_MS`] before this reply.
@@ -353,7 +348,10 @@ fn ack_delay(context: &Context<'_>, difference: &Difference) -> Verdict {
         let more = late.reply.ack.wrapping_sub(early.reply.ack).cast_signed() >= 0;
         is_near && is_bare_ack(&early.reply) && more && late.steps > early.steps
     };
-    if is_bare_ack(&kernel.reply) && is_bare_ack(&stack.reply) && only_late(fields) && is_near {
+    let answer_other_steps =
+        kernel.steps != stack.steps && is_immediate(context.kernel, kernel) && is_immediate(context.stack, stack);
+    let are_bare = is_bare_ack(&kernel.reply) && is_bare_ack(&stack.reply);
+    if are_bare && only_late(fields) && is_near && !answer_other_steps {
         return Verdict::Continue;
     }
     if covers(kernel, stack) {
@@ -438,6 +436,9 @@ fn syn_data(context: &Context<'_>, difference: &Difference) -> Verdict {
 
 /// The kernel sends a segment later than the stack, because it waits until it can send several segments at once.
 fn deferral(context: &Context<'_>, difference: &Difference) -> Verdict {
+    if defers_rest(context, difference) {
+        return Verdict::Stop;
+    }
     let Difference::Reply { kernel, stack, fields } = difference else { return Verdict::Unexplained };
     let counts = [Field::Ack, Field::Options, Field::Clock, Field::Time, Field::Service];
     let is_first = |record: &Record, sent: &Sent| {
@@ -449,6 +450,27 @@ fn deferral(context: &Context<'_>, difference: &Difference) -> Verdict {
     };
     let are_new = kernel.reply.len > 0 && is_first(context.kernel, kernel) && is_first(context.stack, stack);
     when(are_new && kernel.at_us > stack.at_us && fields.iter().all(|field| counts.contains(field)), Verdict::Stop)
+}
+
+/// Whether the kernel has sent all but the last segments of a burst, and sends the rest later, perhaps after a retransmission. It waits
+/// only if the rest is less than a third of what the windows allow.
+fn defers_rest(context: &Context<'_>, difference: &Difference) -> bool {
+    let Some(sent) = stack_reply(difference).filter(|sent| sent.reply.len > 0) else { return false };
+    let end = |other: &Sent| other.reply.seq.wrapping_add(other.reply.len);
+    let in_burst =
+        |record: &Record, other: &Sent| other.steps == sent.steps && other.reply.len > 0 && is_immediate(record, other);
+    let follows =
+        context.kernel.sent.iter().any(|other| in_burst(context.kernel, other) && end(other) == sent.reply.seq);
+    let comes_later = context
+        .kernel
+        .sent
+        .iter()
+        .any(|other| other.at_us > sent.at_us && other.reply.seq == sent.reply.seq && other.reply.len > 0);
+    let acked = offers(context, sent.steps).map(|(_, acked, _)| acked).max().unwrap_or(1);
+    let burst_end = context.stack.sent.iter().filter(|other| in_burst(context.stack, other)).map(end).max();
+    let burst_end = burst_end.unwrap_or(sent.reply.seq);
+    let (rest, all) = (burst_end.wrapping_sub(sent.reply.seq), burst_end.wrapping_sub(acked));
+    is_immediate(context.stack, sent) && follows && comes_later && rest < all / 3
 }
 
 /// The kernel allows fragmentation on a path with an MTU below 552 bytes.

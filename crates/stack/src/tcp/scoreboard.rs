@@ -287,15 +287,15 @@ impl Scoreboard {
         flight + self.reorder_window(recovering, rtt, dup_thresh)
     }
 
-    /// Counts all entries that are marked lost as in flight again, because the loss detection was wrong. Clears RACK.xmit_ts,
-    /// because needless retransmissions set it. `reordered` is true if reordering misled the loss detection.
+    /// Counts all entries that are marked lost as in flight again, because the loss detection was wrong. Clears RACK.xmit_ts if a
+    /// retransmission set it, because the retransmission was needless. `reordered` is true if reordering misled the loss detection.
     pub(super) fn retract_losses(&mut self, reordered: bool) {
         for at in 0..self.sent.len() {
             if self.sent.get(at).is_some_and(|sent| sent.fate == Fate::Lost) {
                 self.set(at, Fate::Flying);
             }
         }
-        self.rack.newest = None;
+        self.rack.newest.take_if(|(_, _, repeated)| *repeated);
         self.rack.reordering_seen |= reordered;
     }
 
@@ -357,7 +357,12 @@ impl Scoreboard {
     pub(super) fn sack(&mut self, blocks: &SackBlocks, segment_bytes: u32, delivery: &mut Delivery) {
         let reported = self.reported.get_or_insert_default();
         let known = std::mem::replace(&mut **reported, *blocks);
-        for &Block { start, end } in blocks.as_slice() {
+        // As in Linux, the ranges count in the order of their sequence numbers. Otherwise a range that the peer reports behind a higher
+        // one would seem to have arrived later.
+        let first = self.sent.front().map_or(self.cursor, |sent| sent.start);
+        let mut ranges = *blocks;
+        ranges.sort_from(first);
+        for &Block { start, end } in ranges.as_slice() {
             let within = |old: &&Block| old.start.at_or_after(start) && old.end.at_or_before(end);
             match known.as_slice().iter().find(within) {
                 Some(old) => {

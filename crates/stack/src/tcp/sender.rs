@@ -385,7 +385,11 @@ impl Sender {
             // RFC 5682 section 3.1 step 2.b: new data is sent first, because the answer to it shows whether the older outstanding
             // data is lost.
             let budget = self.cwnd.saturating_sub(self.pipe());
+            // As in Linux, Nagle's algorithm holds no data back here.
+            let small_before = self.small_allowed;
+            self.small_allowed |= self.usable_window().min(budget) >= self.unsent().min(self.segment_bytes);
             let fresh = self.next_marked(now, max.min(self.segment_bytes), budget);
+            self.small_allowed = small_before && fresh.is_none();
             if fresh.is_some() || self.pipe() > 0 {
                 return fresh;
             }

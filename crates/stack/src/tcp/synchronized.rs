@@ -438,9 +438,10 @@ impl Synchronized {
     }
 
     /// Returns when the next keepalive probe is due. RFC 9293 MUST-26: keepalive runs only while nothing is unsent or
-    /// outstanding.
+    /// outstanding. As in Linux, it does not run in a FIN-WAIT-2 with a time limit.
     fn keepalive_at(&self, base: &Base) -> Option<Instant> {
-        let keepalive = base.config.keepalive.filter(|_| !self.outstanding())?;
+        let idle = !self.outstanding() && self.fin_wait_until.is_none();
+        let keepalive = base.config.keepalive.filter(|_| idle)?;
         // The interval starts when the last probe was sent. So the peer has the full interval to answer, even if that probe was
         // sent late.
         Some(match self.keepalive_probes {

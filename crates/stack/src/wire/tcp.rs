@@ -229,6 +229,11 @@ impl SackBlocks {
         true
     }
 
+    /// Sorts the blocks by their distance from `first`.
+    pub(crate) fn sort_from(&mut self, first: SeqNumber) {
+        self.blocks[..usize::from(self.count)].sort_unstable_by_key(|block| block.start.since(first));
+    }
+
     /// Returns the blocks in the order of the header.
     pub fn as_slice(&self) -> &[Block] {
         &self.blocks[..usize::from(self.count)]

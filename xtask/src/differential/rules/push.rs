@@ -1,7 +1,7 @@
 //! The rule for PSH.
 
 use super::super::compare::{Difference, Field, Verdict};
-use super::super::dialogue::{Act, Call, PathError, PeerSegment};
+use super::super::dialogue::{Act, Call, PathError, PeerSegment, Step};
 use super::super::packet::{PSH, SYN};
 use super::super::player::Outcome;
 use super::sender::{peers, window_edges};
@@ -44,11 +44,14 @@ fn write_ends<'a>(context: &'a Context<'_>) -> impl Iterator<Item = u32> + 'a {
     })
 }
 
-/// The largest window that the peer has offered before the first write. It grows later.
+/// The largest window that the peer has offered before the first write. It grows later. A connection that the peer has opened begins
+/// with the window of the acknowledgement of the SYN-ACK.
 fn largest_window_at_first_write(context: &Context<'_>) -> u32 {
     let steps = &context.dialogue.steps;
     let first = steps.iter().position(|step| matches!(step.act, Act::Call(Call::Send(_) | Call::SendUrgent(_))));
     let scale = peers(steps).find_map(|segment| segment.window_scale).unwrap_or(0).min(14);
     let window = |segment: &PeerSegment| u32::from(segment.window) << if segment.flags & SYN == 0 { scale } else { 0 };
-    peers(&steps[..first.unwrap_or(0)]).map(window).max().unwrap_or(0)
+    let is_passive = matches!(steps.first(), Some(Step { act: Act::Call(Call::Listen), .. }));
+    let counts = |segment: &&PeerSegment| !is_passive || segment.flags & SYN == 0;
+    peers(&steps[..first.unwrap_or(0)]).filter(counts).map(window).max().unwrap_or(0)
 }

@@ -5,8 +5,8 @@ use super::super::dialogue::{AckNumber, Act, Call, Cookie, PathError, PeerSegmen
 use super::super::packet::{ACK, CWR, ECE, FIN, RST, SYN, TcpOption, URG};
 use super::super::player::{Outcome, Record, Reply, Sent};
 use super::{
-    CHALLENGE_LIMIT_US, Context, ECHO_STEP_MAX, IMMEDIATE_US, has_fin, has_timestamps, is_bare_ack, is_immediate,
-    kernel_reply, last_peer, replies, sack_blocks, stack_reply, when, without_sack,
+    CHALLENGE_LIMIT_US, Context, ECHO_STEP_MAX, IMMEDIATE_US, SCALE_UNIT, has_fin, has_timestamps, is_after,
+    is_bare_ack, is_immediate, kernel_reply, last_peer, replies, sack_blocks, stack_reply, when, without_sack,
 };
 
 /// The options without the TSecr.
@@ -187,26 +187,40 @@ pub(super) fn has_repeated(record: &Record, at_us: u64) -> bool {
     data().enumerate().any(|(at, sent)| data().take(at).any(|first| first.reply.seq == sent.reply.seq))
 }
 
-/// After a timeout, the kernel's congestion window grows by all acknowledged segments, and that of the stack by one segment. Later it grows
-/// in whole segments, and that of the stack in bytes.
+/// After a timeout or a loss, the kernel's congestion window grows by all segments that an acknowledgement covers, and that of the stack
+/// by one segment. So the kernel sends more after such an acknowledgement. Later the kernel's window grows in whole segments, and that of
+/// the stack in bytes, so one of them may send one segment more.
 pub(super) fn growth_after_timeout(context: &Context<'_>, difference: &Difference) -> Verdict {
-    let grows = |record: &Record, sent: &Sent| {
-        let is_new = !record.sent.iter().any(|other| other.at_us < sent.at_us && other.reply.seq == sent.reply.seq);
-        (sent.reply.len > 0 || sent.reply.bits & FIN != 0) && is_new
+    let is_data = |sent: &&Sent| sent.reply.len > 0 || sent.reply.bits & FIN != 0;
+    let (kernel, stack) = (kernel_reply(difference), stack_reply(difference));
+    let kernel_is_ahead = match (kernel.filter(is_data), stack.filter(is_data)) {
+        (Some(kernel), Some(stack)) => {
+            let at_once = kernel.steps == stack.steps && kernel.at_us.abs_diff(stack.at_us) < IMMEDIATE_US;
+            if at_once { is_after(kernel.reply.seq, stack.reply.seq) } else { kernel.at_us < stack.at_us }
+        }
+        (Some(_), None) => true,
+        (None, Some(_)) => false,
+        (None, None) => return Verdict::Unexplained,
     };
-    let kernel = kernel_reply(difference).map(|sent| (sent, context.kernel));
-    let stack = stack_reply(difference).map(|sent| (sent, context.stack));
-    let (one, other) = match (kernel, stack) {
-        (Some(kernel), Some(stack)) if kernel.0.at_us < stack.0.at_us => (Some(kernel), Some(stack)),
-        (Some(kernel), Some(stack)) => (Some(stack), Some(kernel)),
-        (one, other) => (one.or(other), None),
-    };
-    let Some((one, record)) = one else { return Verdict::Unexplained };
-    let is_later = other.is_none_or(|(other, _)| {
-        let is_other = other.reply.seq != one.reply.seq && (other.reply.len > 0 || other.reply.bits & FIN != 0);
-        is_other || other.steps > one.steps || other.at_us > one.at_us + IMMEDIATE_US
-    });
-    when(is_later && grows(record, one) && has_repeated(context.stack, one.at_us), Verdict::Stop)
+    let (record, one) = if kernel_is_ahead { (context.kernel, kernel) } else { (context.stack, stack) };
+    let Some(one) = one else { return Verdict::Unexplained };
+    let is_new = !record.sent.iter().any(|other| other.at_us < one.at_us && other.reply.seq == one.reply.seq);
+    let repeated_us = context.stack.sent.iter().map(|sent| sent.at_us).find(|at| has_repeated(context.stack, at + 1));
+    let Some(repeated_us) = repeated_us.filter(|at| *at < one.at_us) else { return Verdict::Unexplained };
+    let full = full_segment(context);
+    let burst = record.sent.iter().filter(|other| other.steps == one.steps && is_immediate(record, other));
+    let burst_end = burst.map(|other| other.reply.seq.wrapping_add(other.reply.len)).max().unwrap_or(one.reply.seq);
+    let is_one_more = burst_end.wrapping_sub(one.reply.seq) <= full;
+    // The steps before the repetition, and the highest acknowledgement in them.
+    let before = context.stack.begun_us.iter().filter(|begun| **begun <= repeated_us).count();
+    let mut acked = offers(context, before).map(|(_, acked, _)| acked).max().unwrap_or(1);
+    let mut covers_several = false;
+    for (_, next, _) in offers(context, one.steps).skip(offers(context, before).count()) {
+        covers_several |= next.wrapping_sub(acked).cast_signed() > full.cast_signed();
+        acked = acked.max(next);
+    }
+    let explained = is_one_more || (kernel_is_ahead && covers_several);
+    when(is_new && is_immediate(record, one) && explained, Verdict::Stop)
 }
 
 /// The payload of a full segment to this peer.
@@ -336,7 +350,12 @@ pub(super) fn early_ack(context: &Context<'_>, difference: &Difference) -> Verdi
         let is_recent = |other: &&Sent| Some(other.at_us) >= since_us;
         let is_early = earlier().filter(is_recent).all(|other| other.reply.bits & RST != 0 || other.reply.seq <= 1);
         let wrong = |segment: &PeerSegment| {
-            matches!(segment.ack, Some(AckNumber::At(ack)) if ack != 1) && segment.flags & (SYN | RST) == 0
+            let is_other = match segment.ack {
+                Some(AckNumber::At(ack)) => ack != 1,
+                Some(AckNumber::All(more)) => more != 0,
+                None => false,
+            };
+            is_other && segment.flags & (SYN | RST) == 0
         };
         is_early && last_peer(context, sent).is_some_and(wrong)
     };
@@ -382,6 +401,44 @@ pub(super) fn partial_segment(context: &Context<'_>, difference: &Difference) ->
     let acks =
         |segment: &PeerSegment| matches!(segment.ack, Some(AckNumber::At(ack)) if ack == sent.reply.seq && cuts(ack));
     when(peers(&context.dialogue.steps[..sent.steps]).any(acks), Verdict::Stop)
+}
+
+/// After a simultaneous open, the kernel's connection opens by the acknowledgement of a segment whose data ends at RCV.NXT.
+pub(super) fn simultaneous_end(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let steps = &context.dialogue.steps[..steps_of(difference)];
+    let is_active = matches!(steps.first(), Some(Step { act: Act::Call(Call::Connect), .. }));
+    let opens = |sent: &Sent| sent.reply.bits & (SYN | ACK) == SYN | ACK;
+    let next = peers(steps).find(|segment| segment.flags & SYN != 0).map(PeerSegment::end);
+    let is_old = |segment: &PeerSegment| {
+        segment.flags & (SYN | RST) == 0 && segment.len > 0 && segment.ack.is_some() && Some(segment.end()) == next
+    };
+    let explained = is_active && context.kernel.sent.iter().any(opens) && peers(steps).any(is_old);
+    when(explained && stack_reply(difference).is_some_and(opens), Verdict::Stop)
+}
+
+/// The kernel does not answer an acknowledgement whose number and timestamp are old.
+pub(super) fn old_ack(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Some(sent) = stack_reply(difference).filter(|sent| is_bare_ack(&sent.reply)) else {
+        return Verdict::Unexplained;
+    };
+    let earlier = || peers(&context.dialogue.steps[..sent.steps - 1]).filter_map(|segment| segment.timestamp);
+    let is_old = |segment: &PeerSegment| {
+        let is_bare = segment.len == 0 && segment.flags & (SYN | FIN | RST) == 0 && segment.ack.is_some();
+        let is_late = |now: u32| earlier().any(|other| is_after(other.value, now));
+        is_bare
+            && is_after(sent.reply.ack, segment.seq)
+            && segment.timestamp.is_some_and(|timestamp| is_late(timestamp.value))
+    };
+    when(is_immediate(context.stack, sent) && last_peer(context, sent).is_some_and(is_old), Verdict::SkipStack)
+}
+
+/// A segment of the kernel without data has SND.NXT if the peer's window has shrunk by less than a unit of the kernel's window scale.
+pub(super) fn shrunk_edge(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Some((kernel, stack, [Field::Seq])) = replies(difference) else { return Verdict::Unexplained };
+    let beyond = kernel.seq.wrapping_sub(stack.seq);
+    let is_edge = window_edges(context, steps_of(difference)).any(|edge| edge == stack.seq);
+    let are_bare = is_bare_ack(kernel) && is_bare_ack(stack);
+    when(are_bare && is_edge && (1..u32::from(SCALE_UNIT)).contains(&beyond), Verdict::Continue)
 }
 
 /// After a timeout without a later RTT sample, the kernel doubles the time before a window probe twice as often.
@@ -454,7 +511,10 @@ pub(super) fn unreachable_backoff(context: &Context<'_>, difference: &Difference
 }
 
 /// The acknowledgement number and the window in bytes of each segment of the peer in these steps, as the kernel sees them.
-fn offers<'a>(context: &'a Context<'_>, steps: usize) -> impl Iterator<Item = (&'a PeerSegment, u32, u32)> + 'a {
+pub(super) fn offers<'a>(
+    context: &'a Context<'_>,
+    steps: usize,
+) -> impl Iterator<Item = (&'a PeerSegment, u32, u32)> + 'a {
     let end_of = |sent: &Sent| sent.reply.seq.wrapping_add(sent.reply.len);
     let scale = peers(&context.dialogue.steps).find_map(|segment| segment.window_scale).unwrap_or(0).min(14);
     context.dialogue.steps[..steps].iter().enumerate().filter_map(move |(at, step)| {

@@ -98,6 +98,21 @@ fn no_keepalive_is_sent_while_data_is_in_flight_or_has_just_arrived() {
     dialogue.ends();
 }
 
+// As in Linux: the time of FIN-WAIT-2 is limited.
+#[test]
+fn no_keepalive_is_sent_in_fin_wait_2_once_the_application_has_closed() {
+    let mut dialogue = Dialogue::established(minute());
+    dialogue.connection.shutdown(dialogue.now);
+    dialogue.sends(&["F 1001:1001 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 1002");
+    assert_eq!(dialogue.timeout(), Duration::from_secs(60));
+    dialogue.sends(&["- 1001:1001 ack 5001"]);
+    dialogue.connection.close(dialogue.now);
+    assert_eq!((dialogue.timeout(), dialogue.state()), (Duration::from_secs(60), StateName::Closed));
+    dialogue.sends(&[]);
+    dialogue.ends();
+}
+
 // RFC 9293 MUST-18: Karn's algorithm.
 #[test]
 fn a_retransmitted_segment_gives_no_rtt_sample() {

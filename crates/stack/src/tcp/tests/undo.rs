@@ -187,6 +187,53 @@ fn frto_retransmits_if_new_data_is_sacked_before_missing_data() {
 }
 
 #[test]
+fn frto_sends_new_data_that_nagles_algorithm_holds_back() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.write(1_012);
+    dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:2013 ack 5001"]);
+    dialogue.timeout();
+    dialogue.sends(&["- 2001:2013 ack 5001"]);
+    dialogue.write(100);
+    dialogue.sends(&[]);
+    dialogue.timeout();
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    dialogue.after(100);
+    dialogue.gets("- 5001:5001 ack 2001");
+    dialogue.sends(&["- 2013:2113 ack 5001"]);
+    dialogue.ends();
+}
+
+// RFC 8985 section 6.2: what the needless retransmissions were is forgotten, but not what arrived of the first transmissions.
+#[test]
+fn sacks_of_an_acknowledgement_that_undoes_a_timeout_start_the_reordering_timer() {
+    let mut dialogue = ten_out_stamped();
+    dialogue.times_out();
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    dialogue.after(100);
+    dialogue.gets("- 5001:5001 ack 3001 ts 200 1433 sack 5001:7001");
+    assert_eq!((dialogue.info().recovery, dialogue.info().undone_reductions), (RecoveryPhase::Open, 1));
+    while let Some(segment) = dialogue.connection.poll_transmit(dialogue.now, 0) {
+        assert!(segment.payload.seq.at_or_after(SeqNumber(11_001)), "{segment:?}");
+    }
+    assert!(dialogue.timeout() < ms(100));
+    let segment = dialogue.connection.poll_transmit(dialogue.now, 0);
+    assert_eq!(segment.map(|segment| segment.payload.seq), Some(SeqNumber(3_001)));
+    dialogue.ends();
+}
+
+// RFC 8985 section 6.2: an acknowledgement shows reordering only if it reports less than an earlier one.
+#[test]
+fn the_order_of_sack_blocks_is_no_sign_of_reordering() {
+    for blocks in ["7001:9001 5001:6001", "5001:6001 7001:9001"] {
+        let mut dialogue = ten_out();
+        dialogue.gets(&format!("- 5001:5001 ack 3001 sack {blocks}"));
+        let segment = dialogue.connection.poll_transmit(dialogue.now, 0);
+        assert_eq!(segment.map(|segment| segment.payload.seq), Some(SeqNumber(3_001)), "{blocks}");
+        dialogue.ends();
+    }
+}
+
+#[test]
 fn frto_retransmits_if_the_window_is_too_small_for_new_data() {
     let mut dialogue = ten_out();
     dialogue.times_out();
