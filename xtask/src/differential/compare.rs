@@ -72,7 +72,7 @@ pub(crate) fn is_immediate(record: &Record, sent: &Sent) -> bool {
     begun.is_some_and(|begun| sent.at_us < begun + IMMEDIATE_US)
 }
 
-/// The fields in which two replies differ. `answers` tells that both are immediate answers to a step.
+/// The fields in which two replies differ. `answers` is true if both are immediate answers to a step.
 fn fields(kernel: &Sent, stack: &Sent, answers: bool) -> Vec<Field> {
     let (one, other) = (&kernel.reply, &stack.reply);
     let mut found = Vec::new();

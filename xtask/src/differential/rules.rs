@@ -466,11 +466,13 @@ fn defers_rest(context: &Context<'_>, difference: &Difference) -> bool {
         .sent
         .iter()
         .any(|other| other.at_us > sent.at_us && other.reply.seq == sent.reply.seq && other.reply.len > 0);
-    let acked = offers(context, sent.steps).map(|(_, acked, _)| acked).max().unwrap_or(1);
+    // The kernel may send other data first if its retransmission timer expires before the rest is sent.
+    let times_out = kernel_reply(difference).is_some_and(|other| !is_immediate(context.kernel, other));
+    let acked = offers(context, sent.steps).last().map_or(1, |(_, acked, _)| acked);
     let burst_end = context.stack.sent.iter().filter(|other| in_burst(context.stack, other)).map(end).max();
     let burst_end = burst_end.unwrap_or(sent.reply.seq);
     let (rest, all) = (burst_end.wrapping_sub(sent.reply.seq), burst_end.wrapping_sub(acked));
-    is_immediate(context.stack, sent) && follows && comes_later && rest < all / 3
+    is_immediate(context.stack, sent) && follows && (comes_later || times_out) && rest < all / 3
 }
 
 /// The kernel allows fragmentation on a path with an MTU below 552 bytes.

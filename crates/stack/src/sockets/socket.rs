@@ -75,10 +75,6 @@ pub(crate) struct Socket<S: Storage> {
     /// The readiness that the application last learnt, from an event or from the result of a call.
     pub(crate) announced_readiness: ConnectionReadiness,
     pub(crate) class: PacketClass,
-    /// `due`: the connection's deadline, as computed when it last had nothing to send. `wakes`: the time at which the timing wheel
-    /// examines the connection, which is not later than `due`.
-    pub(crate) due: Instant,
-    pub(crate) wakes: Instant,
     pub(crate) linger_until: Instant,
     /// Bytes of buffer memory that are charged to the connection.
     pub(crate) held: usize,
@@ -115,8 +111,6 @@ impl<S: Storage> Socket<S> {
             linger: options.linger.map(Box::new),
             linger_until: Instant::NEVER,
             queued: false,
-            due: Instant::NEVER,
-            wakes: Instant::NEVER,
             announced: false,
             detached: false,
             holds_port: false,
@@ -140,20 +134,13 @@ impl<S: Storage> Socket<S> {
 }
 
 impl Wheel {
-    /// Sets the deadline of a connection that has nothing to send. Returns [`NextStep::End`] if the connection has ended. If the
-    /// new deadline is later than the old one, the wheel is not changed. The wheel then examines the connection too early once,
-    /// and sets the later deadline. Changing the wheel each time was slower (decision 011).
+    /// Sets the deadline of a connection that has nothing to send. Returns [`NextStep::End`] if the connection has ended.
     #[inline]
     pub(crate) fn rest<S: Storage>(&mut self, slot: u32, socket: &mut Socket<S>) -> NextStep {
         if is_over(&socket.connection) {
             return NextStep::End;
         }
-        let at = socket.linger_until.min(socket.connection.deadline());
-        socket.due = at;
-        if at < socket.wakes {
-            socket.wakes = at;
-            self.set(slot, at);
-        }
+        self.set(slot, socket.linger_until.min(socket.connection.deadline()));
         NextStep::Wait
     }
 }

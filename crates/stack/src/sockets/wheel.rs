@@ -2,7 +2,8 @@
 //!
 //! The wheel is hierarchical and has eight levels of 64 slots. A slot of one level covers as much time as all slots of the level
 //! below. A deadline is reported up to one tick late, and never early. If the deadline of a busy connection moves to a later time,
-//! its owner does not change the wheel, but waits until the wheel reports the old deadline.
+//! its entry stays where it is until the wheel reaches it, and only then moves. The wheel keeps the deadlines itself, because the
+//! connection is often not in the CPU cache.
 
 use crate::time::Instant;
 
@@ -17,8 +18,9 @@ const NOBODY: u32 = u32::MAX;
 pub(crate) struct Node {
     before: u32,
     behind: u32,
-    /// Where the entry is, and when the wheel examines it: see [`Position`].
+    /// Where the entry is, and when the wheel examines it, which is not later than `due`: see [`Position`].
     position: Position,
+    due: Instant,
 }
 
 /// The tick at which the wheel examines an entry, and below it, in 8 bits each, the level and the slot in which the entry is. One
@@ -47,7 +49,21 @@ impl Position {
     }
 }
 
-const UNSET: Node = Node { before: NOBODY, behind: NOBODY, position: Position::NONE };
+const UNSET: Node = Node { before: NOBODY, behind: NOBODY, position: Position::NONE, due: Instant::NEVER };
+
+/// Returns the first tick that is not before the deadline.
+#[inline]
+fn tick(deadline: Instant) -> u64 {
+    deadline.as_ns().div_ceil(1 << TICK_BITS)
+}
+
+/// An entry that the wheel has reached, and removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reached {
+    pub(crate) who: u32,
+    /// Whether the deadline has passed. If not, the socket has had no deadline since the one that the wheel has reached.
+    pub(crate) is_due: bool,
+}
 
 /// A timing wheel. Each entry is the deadline of one socket, and has the socket's index.
 #[derive(Debug)]
@@ -69,15 +85,31 @@ impl Default for Wheel {
 }
 
 impl Wheel {
+    /// Sets the deadline of a socket. [`Instant::NEVER`] means that it has none; the wheel still reports the socket once if it had
+    /// one before.
+    #[inline]
     pub(crate) fn set(&mut self, who: u32, deadline: Instant) {
-        // The first tick that is not before the deadline.
-        let due = deadline.as_ns().div_ceil(1 << TICK_BITS);
+        let tick = tick(deadline);
+        if let Some(node) = self.nodes.get_mut(who as usize)
+            && node.position.fires() <= tick
+        {
+            node.due = deadline;
+            return;
+        }
+        self.advance(who, deadline);
+    }
+
+    /// Moves an entry to an earlier time, or adds it.
+    fn advance(&mut self, who: u32, deadline: Instant) {
         let index = who as usize;
         if index >= self.nodes.len() {
             self.nodes.resize(index + 1, UNSET);
         }
         self.unlink(who);
-        self.link(who, due);
+        self.nodes[index].due = deadline;
+        if deadline != Instant::NEVER {
+            self.link(who, tick(deadline));
+        }
     }
 
     pub(crate) fn clear(&mut self, who: u32) {
@@ -86,8 +118,8 @@ impl Wheel {
         }
     }
 
-    /// Returns the deadline of a socket, or `None` if no deadline is set. The deadline is rounded up to the tick at which it is
-    /// reported. A deadline that has passed counts as the time of the wheel.
+    /// Returns when the wheel examines the entry of a socket, or `None` if it has no entry. This is not later than the tick after the
+    /// deadline. A deadline that has passed counts as the time of the wheel.
     pub(crate) fn deadline(&self, who: u32) -> Option<Instant> {
         let position = self.nodes.get(who as usize)?.position;
         (position != Position::NONE).then(|| Instant::from_ns(position.fires().saturating_mul(1 << TICK_BITS)))
@@ -104,22 +136,29 @@ impl Wheel {
         self.first().map(|(_, _, tick)| Instant::from_ns(tick.saturating_mul(1 << TICK_BITS)))
     }
 
-    /// Returns one socket whose deadline has passed, and removes the deadline. Returns `None` if no deadline has passed.
-    pub(crate) fn due(&mut self, time: Instant) -> Option<u32> {
+    /// Removes one entry that the wheel has reached, unless its deadline has moved to a later time. Returns `None` if there is no
+    /// further one.
+    pub(crate) fn due(&mut self, time: Instant) -> Option<Reached> {
         let until = time.as_ns() >> TICK_BITS;
         loop {
-            let Some((level, slot, tick)) = self.first().filter(|(_, _, tick)| *tick <= until) else {
+            let Some((level, slot, begins)) = self.first().filter(|(_, _, begins)| *begins <= until) else {
                 self.now = self.now.max(until);
                 return None;
             };
-            self.now = self.now.max(tick);
+            self.now = self.now.max(begins);
             if level > 0 {
                 self.spread(level, slot);
                 continue;
             }
             let who = self.heads[level][slot];
+            let due = self.nodes[who as usize].due;
             self.unlink(who);
-            return Some(who);
+            if due > time && due != Instant::NEVER {
+                self.nodes[who as usize].due = due;
+                self.link(who, tick(due));
+                continue;
+            }
+            return Some(Reached { who, is_due: due <= time });
         }
     }
 
@@ -127,9 +166,10 @@ impl Wheel {
     fn spread(&mut self, level: usize, slot: usize) {
         while self.heads[level][slot] != NOBODY {
             let who = self.heads[level][slot];
-            let fires = self.nodes[who as usize].position.fires();
+            let Node { position, due, .. } = self.nodes[who as usize];
             self.unlink(who);
-            self.link(who, fires);
+            self.nodes[who as usize].due = due;
+            self.link(who, if due == Instant::NEVER { position.fires() } else { position.fires().max(tick(due)) });
         }
     }
 
@@ -156,7 +196,8 @@ impl Wheel {
         if let Some(next) = self.nodes.get_mut(behind as usize) {
             next.before = who;
         }
-        self.nodes[who as usize] = Node { before: NOBODY, behind, position: Position::new(fires, place.0, place.1) };
+        let node = &mut self.nodes[who as usize];
+        (node.before, node.behind, node.position) = (NOBODY, behind, Position::new(fires, place.0, place.1));
         self.occupied[level as usize] |= 1 << slot;
         self.levels |= 1 << level;
     }
@@ -197,7 +238,7 @@ mod tests {
         let mut random = Seed::simulated(7).random(Purpose::UdpPorts);
         let mut wheel = Wheel::default();
         let mut wanted: Vec<Option<u64>> = vec![None; 300];
-        let mut now = 0;
+        let (mut now, mut reached) = (0, [0; 2]);
         for _ in 0..60_000 {
             let who = random.below(300);
             // Near and far: up to 2^30 ticks, which is days.
@@ -206,7 +247,8 @@ mod tests {
             let due = (random.below(5) > 0).then_some(due);
             match due {
                 Some(due) => wheel.set(who, at(due)),
-                None => wheel.clear(who),
+                None if random.below(2) == 0 => wheel.clear(who),
+                None => wheel.set(who, Instant::NEVER),
             }
             wanted[who as usize] = due;
             if random.below(4) == 0 {
@@ -215,13 +257,33 @@ mod tests {
                 let digits = random.below(20);
                 let step = u64::from(random.below(1 << digits));
                 now = if random.below(2) == 0 { now + step } else { first.unwrap_or(now).max(now) };
-                while let Some(who) = wheel.due(at(now)) {
+                while let Some(Reached { who, is_due }) = wheel.due(at(now)) {
                     let due = wanted[who as usize].take();
-                    assert!(due.is_some_and(|due| due <= now), "{who} came early at {now}: {due:?}");
+                    assert_eq!(is_due, due.is_some(), "{who} at {now}");
+                    assert!(due.is_none_or(|due| due <= now), "{who} came early at {now}: {due:?}");
+                    reached[usize::from(is_due)] += 1;
                 }
                 assert!(wanted.iter().flatten().all(|due| *due > now), "something is late at {now}");
             }
         }
+        assert!(reached[0] > 100 && reached[1] > 1_000, "{reached:?}");
+    }
+
+    #[test]
+    fn a_deadline_that_moves_to_a_later_time_moves_its_entry_only_when_the_wheel_reaches_it() {
+        let mut wheel = Wheel::default();
+        wheel.set(0, at(3));
+        for due in [100, 5_000, 70] {
+            wheel.set(0, at(due));
+            assert_eq!(wheel.deadline(0), Some(at(3)), "{due}");
+        }
+        assert_eq!((wheel.due(at(3)), wheel.deadline(0)), (None, Some(at(70))));
+        wheel.set(0, at(69));
+        assert_eq!((wheel.due(at(68)), wheel.deadline(0)), (None, Some(at(69))));
+        // A socket without a deadline is reported, once.
+        wheel.set(0, Instant::NEVER);
+        assert_eq!(wheel.due(at(69)), Some(Reached { who: 0, is_due: false }));
+        assert_eq!((wheel.due(at(1 << 30)), wheel.next()), (None, None));
     }
 
     #[test]
@@ -233,7 +295,7 @@ mod tests {
         let (mut met, mut wakes) = (Vec::new(), 0);
         while let Some(next) = wheel.next() {
             wakes += 1;
-            while let Some(who) = wheel.due(next) {
+            while let Some(Reached { who, is_due: true }) = wheel.due(next) {
                 met.push((who, next));
             }
         }
@@ -247,7 +309,7 @@ mod tests {
         wheel.set(0, Instant::from_ns((1 << TICK_BITS) + 1));
         wheel.set(1, Instant::from_ns(u64::MAX));
         assert_eq!((wheel.due(at(1)), wheel.deadline(0)), (None, Some(at(2))));
-        assert_eq!((wheel.due(at(2)), wheel.deadline(0)), (Some(0), None));
+        assert_eq!((wheel.due(at(2)), wheel.deadline(0)), (Some(Reached { who: 0, is_due: true }), None));
         assert_eq!(wheel.due(at(1 << 43)), None);
         wheel.clear(1);
         assert_eq!(wheel.next(), None);

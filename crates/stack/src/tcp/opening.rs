@@ -562,8 +562,7 @@ impl Agreed {
             slow_start_after_idle: config.slow_start_after_idle,
             opening_syns: if attempt.passive { 0 } else { attempt.retries.saturating_add(1) },
         };
-        let control = config.congestion.control();
-        let mut snd = Sender::new(now, &start, control);
+        let mut snd = Sender::new(now, &start, config.congestion.control());
         snd.rtt = Rtt::new(config.min_rtt_life, config.rto_min);
         match (attempt.first_sent, self.echo_rtt) {
             (Some(sent), _) if !attempt.repeated => snd.rtt.sample(now, now.since(sent)),

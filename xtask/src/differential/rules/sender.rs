@@ -40,15 +40,17 @@ pub(super) fn peers(steps: &[Step]) -> impl Iterator<Item = &PeerSegment> {
 /// In SYN-RECEIVED, the kernel drops a segment that echoes another timestamp than that of a SYN-ACK.
 pub(super) fn early_timestamp(context: &Context<'_>, difference: &Difference) -> Verdict {
     let steps = &context.dialogue.steps[..steps_of(difference)];
+    let before = || context.kernel.sent.iter().filter(|sent| sent.steps <= steps.len());
+    let opening = before().rfind(|sent| sent.reply.bits & (SYN | ACK) == SYN | ACK).map_or(1, |sent| sent.reply.ack);
     let mut echoes = Vec::new();
     let mut has_other = false;
     // Timestamps of bare acknowledgements that were sent before the connection was open, and segments that echo one.
-    for sent in context.kernel.sent.iter().filter(|sent| sent.steps <= steps.len()) {
+    for sent in before() {
         let Some(value) = sent.reply.options.iter().find_map(clock) else { continue };
         if sent.reply.bits & SYN != 0 {
             echoes.push(value);
         } else {
-            has_other |= !echoes.contains(&value) && sent.reply.ack == 1 && sent.reply.seq == 1;
+            has_other |= !echoes.contains(&value) && sent.reply.ack == opening && sent.reply.seq == 1;
         }
     }
     let is_passive = matches!(context.dialogue.steps.first(), Some(Step { act: Act::Call(Call::Listen), .. }));
@@ -56,8 +58,6 @@ pub(super) fn early_timestamp(context: &Context<'_>, difference: &Difference) ->
         segment.flags & (SYN | RST) == 0
             && segment.timestamp.is_some_and(|timestamp| timestamp.echo.is_some_and(|echo| echo != 0))
     };
-    let before = || context.kernel.sent.iter().filter(|sent| sent.steps <= steps.len());
-    let opening = before().rfind(|sent| sent.reply.bits & (SYN | ACK) == SYN | ACK).map_or(1, |sent| sent.reply.ack);
     let stays = before().all(|sent| sent.reply.bits & RST != 0 || (sent.reply.ack <= opening && sent.reply.len == 0));
     // The kernel is still in SYN-RECEIVED, and the stack is not.
     let is_behind = match difference {
@@ -204,7 +204,8 @@ pub(super) fn growth_after_timeout(context: &Context<'_>, difference: &Differenc
     };
     let (record, one) = if kernel_is_ahead { (context.kernel, kernel) } else { (context.stack, stack) };
     let Some(one) = one else { return Verdict::Unexplained };
-    let is_new = !record.sent.iter().any(|other| other.at_us < one.at_us && other.reply.seq == one.reply.seq);
+    let is_earlier = |other: &Sent| other.at_us < one.at_us && other.reply.seq == one.reply.seq;
+    let is_new = !record.sent.iter().filter(is_data).any(is_earlier);
     let repeated_us = context.stack.sent.iter().map(|sent| sent.at_us).find(|at| has_repeated(context.stack, at + 1));
     let Some(repeated_us) = repeated_us.filter(|at| *at < one.at_us) else { return Verdict::Unexplained };
     let full = full_segment(context);

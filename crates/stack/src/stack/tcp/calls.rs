@@ -8,6 +8,7 @@ use crate::slab::Slab;
 use crate::sockets::listener::Listener;
 use crate::sockets::settings::PacketClass;
 use crate::sockets::socket::{Egress, Owner, Socket, header_bytes, is_over};
+use crate::sockets::wheel::Reached;
 use crate::sockets::{Flow, FlowTarget, ListenerId, TcpError, TcpEvent, TcpId, TcpOptions, TcpSetting, TcpSockets};
 use crate::stack::Stack;
 use crate::tcp::{
@@ -468,18 +469,12 @@ impl<S: Storage> Stack<S> {
 
     /// Runs the timers of all connections whose deadline has passed.
     pub(crate) fn handle_tcp_timeout(&mut self, now: Instant) {
-        while let Some(slot) = self.tcp.wheel.due(now) {
+        while let Some(Reached { who: slot, is_due }) = self.tcp.wheel.due(now) {
             let Some(socket) = self.tcp.sockets.get_mut(slot) else { continue };
-            socket.wakes = Instant::NEVER;
             // The connection has sent nothing for the time of a timer, so it may stay idle for long.
             socket.connection.release_unused();
             self.tcp.buffers.recount(socket);
-            if socket.due > now {
-                // The deadline moved to a later time after it was set in the timing wheel, so set the wheel again.
-                if socket.due != Instant::NEVER {
-                    socket.wakes = socket.due;
-                    self.tcp.wheel.set(slot, socket.due);
-                }
+            if !is_due {
                 continue;
             }
             if socket.linger_until <= now {

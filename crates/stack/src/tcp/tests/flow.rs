@@ -461,30 +461,6 @@ fn acknowledgements_are_immediate_at_first_and_then_for_every_second_segment_or_
     dialogue.ends();
 }
 
-// RFC 9293 MUST-40. As in Linux, the delay is shorter than the minimum of the RTO.
-#[test]
-fn acknowledgements_are_not_delayed_with_quick_acks_and_less_with_a_short_rto() {
-    for (quick_acks, rto_min, delay) in
-        [(true, 200, None), (false, 1, None), (false, 10, Some(9)), (false, 41, Some(40))]
-    {
-        let mut dialogue = Dialogue::established(Config { quick_acks, rto_min: ms(rto_min), ..plain() });
-        for end in (5_101..=6_601).step_by(100) {
-            dialogue.gets(&format!("- {}:{end} ack 1001", end - 100));
-            dialogue.sends(&[&format!("- 1001:1001 ack {end}")]);
-        }
-        // The application answers, so that its next answer could carry the acknowledgement.
-        dialogue.write(1);
-        dialogue.sends(&["- 1001:1002 ack 6601"]);
-        dialogue.gets("- 6601:6701 ack 1002");
-        if let Some(delay) = delay {
-            dialogue.sends(&[]);
-            assert_eq!(dialogue.timeout(), ms(delay));
-        }
-        dialogue.sends(&["- 1002:1002 ack 6701"]);
-        dialogue.ends();
-    }
-}
-
 // RFC 2883: a sender that repeats what had come is to know soon.
 #[test]
 fn a_partly_duplicate_segment_is_acknowledged_at_once() {
