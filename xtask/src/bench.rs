@@ -1,11 +1,15 @@
-//! Benchmarks that compare programs within one run: siga's own networks with the kernel's paths, and its workload drivers with
-//! well-known C drivers.
+//! Benchmarks that compare programs within one run: siga's own networks with the kernel's paths, its workload drivers with
+//! well-known C drivers, and unmodified programs under `siga exec` with the same programs on the kernel's sockets.
 
 mod attacked;
 pub(crate) mod disturb;
 pub(crate) mod drivers;
+mod figures;
 mod hog;
+mod laboratory;
 pub(crate) mod network;
+pub(crate) mod programs;
+mod record;
 
 use std::path::{Path, PathBuf};
 

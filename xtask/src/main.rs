@@ -10,6 +10,7 @@ mod command;
 mod deny;
 mod differential;
 mod fuzz;
+mod guests;
 mod instructions;
 mod limited;
 mod nightly;
@@ -47,7 +48,10 @@ enum Task {
     Deny,
     /// Compare siga's own network with the best modes of the kernel's, and its speed with and without a hostile guest (`--only
     /// attacked`); needs a quiet machine for up to 25 minutes
+    #[command(args_conflicts_with_subcommands = true)]
     Bench {
+        #[command(subcommand)]
+        other: Option<OtherBench>,
         /// Number of rounds; each round measures every mode of a cell once
         #[arg(long, default_value_t = 4)]
         rounds: u32,
@@ -126,6 +130,14 @@ enum Task {
     },
 }
 
+/// The benchmarks of something other than the networks.
+#[derive(Debug, Subcommand)]
+enum OtherBench {
+    /// Compare redis, nginx, memcached, PostgreSQL and iperf3 under `siga exec` with the same programs on the kernel's sockets (needs
+    /// root and a quiet machine for about 20 minutes)
+    Programs(bench::programs::Options),
+}
+
 fn main() -> ExitCode {
     let task = Cli::parse().task;
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -138,7 +150,8 @@ fn main() -> ExitCode {
         Task::Disturb { seconds, prioritised: false } => {
             bench::disturb::Disturber::start(seconds).and_then(bench::disturb::Disturber::wait)
         }
-        Task::Bench { rounds, seconds, only, all_axes, disturbed, out } => {
+        Task::Bench { other: Some(OtherBench::Programs(options)), .. } => bench::programs::run(root, &options),
+        Task::Bench { other: None, rounds, seconds, only, all_axes, disturbed, out } => {
             let options = bench::network::Options { rounds, seconds, only, all_axes, disturbed, out: root.join(out) };
             bench::network::run(root, &options)
         }

@@ -13,6 +13,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::command;
+use crate::guests::Network;
 use crate::limited::{self, End};
 use exceptions::EXCEPTIONS;
 
@@ -92,12 +93,14 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     let siga = command::built(root, "cargo build --locked --release --package siga --bin siga")?;
     let out = root.join(&options.out);
     let interrupted = limited::catch_interrupts()?;
-    let network = Network::up(root, &siga, &out)?;
+    let network = Network::up(&siga, &out.join("run"), &root.join(TOPOLOGY), NETWORK)?;
     let runner = root.join(RUNNER);
     let mut worse = Vec::new();
     for module in modules {
+        let mut python = network.exec(GUEST);
+        python.arg(PYTHON);
         let kernel = outcomes(Command::new(PYTHON), &runner, module, &out.join("kernel"), &interrupted)?;
-        let guest = outcomes(network.python(), &runner, module, &out.join("guest"), &interrupted)?;
+        let guest = outcomes(python, &runner, module, &out.join("guest"), &interrupted)?;
         let found = compare(&kernel, &guest);
         command::print(&format!(
             "{module:<26} {:>4} pass on the kernel, {:>4} of them here, {} exceptions\n",
@@ -114,47 +117,6 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
         worse.extend(found.worse);
     }
     if worse.is_empty() { Ok(()) } else { Err(format!("{} tests pass on the kernel only", worse.len())) }
-}
-
-/// A network in a run directory of its own. It goes down when this value is dropped.
-struct Network {
-    siga: PathBuf,
-    run_dir: PathBuf,
-}
-
-impl Network {
-    fn up(root: &Path, siga: &Path, out: &Path) -> Result<Self, String> {
-        let run_dir = out.join("run");
-        fs::create_dir_all(&run_dir).map_err(|error| format!("{}: {error}", run_dir.display()))?;
-        let network = Self { siga: siga.to_owned(), run_dir };
-        let mut up = network.siga();
-        up.args(["net", "up"]).arg(root.join(TOPOLOGY));
-        command::output(up)?;
-        Ok(network)
-    }
-
-    fn siga(&self) -> Command {
-        let mut command = Command::new(&self.siga);
-        command.env("SIGA_RUN_DIR", &self.run_dir).stdin(Stdio::null());
-        command
-    }
-
-    /// Returns a command that runs Python on the guest.
-    fn python(&self) -> Command {
-        let mut command = self.siga();
-        command.args(["exec", "--loopback", "guest", NETWORK, GUEST, PYTHON]);
-        command
-    }
-}
-
-impl Drop for Network {
-    fn drop(&mut self) {
-        let mut down = self.siga();
-        down.args(["net", "down", NETWORK]);
-        if let Err(error) = command::output(down) {
-            eprintln!("{error}");
-        }
-    }
 }
 
 /// Runs a module with a command that begins with Python, and returns the outcomes of the tests that have finished in time.

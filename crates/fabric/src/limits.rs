@@ -149,6 +149,8 @@ pub const RESERVE_DIVISOR: usize = 8;
 pub const REPLIES_MAX: usize = 1_024;
 /// Maximum number of times that applications of a guest have shared sockets which no other application has inherited yet.
 pub const BEQUESTS_MAX: usize = 1_024;
+/// Maximum number of these times of one application.
+pub const BEQUESTS_OF_APPLICATION_MAX: usize = 256;
 /// Maximum time between the moment at which a process shares its sockets and the moment at which another process inherits them.
 pub const BEQUEST_TIME_MAX: Duration = Duration::from_secs(5);
 /// How many commands of one application the guest handles before it handles commands of other applications.

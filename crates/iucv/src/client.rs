@@ -553,6 +553,13 @@ impl Client {
         self.link.descriptor()
     }
 
+    /// Returns the descriptor on which the guest's notifications arrive. Like [`Client::descriptor`], it is readable when there may be
+    /// work, but a write to [`Client::wake`] does not make it readable. Unlike the other descriptor, it is no set of epoll, so
+    /// several sets can watch it exclusively (`EPOLLEXCLUSIVE`).
+    pub fn notifications(&self) -> BorrowedFd<'_> {
+        self.link.notifications()
+    }
+
     /// Returns all descriptors that the client needs. A program must not close them.
     pub fn descriptors(&self) -> [BorrowedFd<'_>; 4] {
         self.link.descriptors()
@@ -564,11 +571,16 @@ impl Client {
     }
 }
 
-/// Waits until the bytes of closed connections are delivered, for at most [`ANSWER_TIME_MAX`].
+/// Waits until the bytes of closed connections are delivered, as long as the guest makes progress within [`ANSWER_TIME_MAX`].
 impl Drop for Client {
     fn drop(&mut self) {
-        let until = Instant::now() + ANSWER_TIME_MAX;
+        let mut until = Instant::now() + ANSWER_TIME_MAX;
+        let mut left = usize::MAX;
         while self.lingers() && Instant::now() < until {
+            let now_left = self.unsent.len() + self.sockets.len();
+            if now_left < left {
+                (left, until) = (now_left, Instant::now() + ANSWER_TIME_MAX);
+            }
             if !self.work() {
                 self.wait(Some(until.saturating_duration_since(Instant::now())));
             }

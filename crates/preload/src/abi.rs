@@ -17,6 +17,7 @@ mod names;
 mod next;
 mod opening;
 mod programs;
+mod signals;
 mod sockets;
 mod streams;
 mod transfer;
@@ -29,7 +30,7 @@ use crate::{attach, errors};
 
 /// Runs when the library is loaded, before the program begins.
 extern "C" fn begin() {
-    attach::reserve();
+    attach::prepare();
     if let Ok(description) = std::env::var(INHERITANCE_VARIABLE) {
         // The description is for this program only.
         unsafe { std::env::remove_var(INHERITANCE_VARIABLE) };

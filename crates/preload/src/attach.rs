@@ -6,7 +6,7 @@ use crate::{log, sys};
 use siga_iucv::broker::{
     Answer, CHANNEL_VARIABLE, Conversation, Interface, LIBRARY_VARIABLE, LOOPBACK_OF_GUEST, LOOPBACK_VARIABLE, Question,
 };
-use siga_iucv::client::Client;
+use siga_iucv::client::{ApplicationEnd, Client};
 use std::ffi::CString;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -36,8 +36,10 @@ pub(crate) fn environment() -> &'static [CString] {
     })
 }
 
-/// Reserves the inherited descriptors, so that the program cannot close them. Called when the library is loaded.
-pub(crate) fn reserve() {
+/// Prepares what the library needs later. Called when the library is loaded. The inherited descriptors are reserved, so that the
+/// program cannot close them.
+pub(crate) fn prepare() {
+    siga_ring::clock::begin();
     environment();
     static LIBRARY: OnceLock<Option<OwnedFd>> = OnceLock::new();
     let library = LIBRARY.get_or_init(|| inherited(LIBRARY_VARIABLE)).as_ref();
@@ -53,7 +55,8 @@ fn begin() -> Result<Conversation> {
 
 /// Attaches this process to its guest.
 pub(crate) fn attach() -> Result<Client> {
-    let attached = begin()?.attach().and_then(Client::new);
+    // The threads of the program keep the CPUs on which they may run, so the client must not move them.
+    let attached = begin()?.attach().and_then(|end| Client::new(ApplicationEnd { colocate: false, ..end }));
     attached.map_err(|error| {
         log::line(format_args!("cannot attach to the guest: {error}"));
         Error(libc::ENETDOWN)

@@ -19,6 +19,7 @@ const OWN_DATA: u64 = 0x5369_6761_6f77_6e21;
 const WAITS_WITHOUT_KERNEL_MAX: u32 = 8;
 /// Largest number of events of foreign descriptors that one wait returns.
 const EVENTS_AT_ONCE_MAX: usize = 1_024;
+const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE.cast_unsigned();
 /// The flags of an interest that are not events.
 const MODES: u32 = (libc::EPOLLET | libc::EPOLLONESHOT | libc::EPOLLWAKEUP | libc::EPOLLEXCLUSIVE).cast_unsigned();
 /// The events that are reported although the program did not ask for them.
@@ -184,7 +185,9 @@ impl World {
         let Some(client) = self.client_number() else { return Ok(()) };
         let Some(known) = self.sets.get_mut(&set) else { return Ok(()) };
         if known.client != Some(client) {
-            sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, own_entry())?;
+            // A notification wakes one of the threads that wait for sets. It wakes the others, if they have something to do.
+            let exclusive = libc::epoll_event { events: own_entry().events | EXCLUSIVE, ..own_entry() };
+            sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, exclusive)?;
             known.client = Some(client);
         }
         Ok(())
@@ -221,7 +224,8 @@ pub(crate) fn wait(
         known.waits_without_kernel = 0;
         known.sleepers += 1;
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        let left = if found.is_empty() { left } else { Some(Duration::ZERO) };
+        let is_collected = !found.is_empty();
+        let left = if is_collected { Some(Duration::ZERO) } else { left };
         held.watch_client(set)?;
         let waits = left != Some(Duration::ZERO);
         let outcome = held.unlocked(waits, |before| sys::epoll_wait(set, &mut from_kernel[..room], left, before));
@@ -237,8 +241,11 @@ pub(crate) fn wait(
             Err(_) => {}
         }
         if !found.is_empty() || !waits {
-            held.work();
-            held.collect(set, &mut found, max);
+            // A second collection would report sockets twice.
+            if !is_collected {
+                held.work();
+                held.collect(set, &mut found, max);
+            }
             if !found.is_empty() || until.is_some_and(|until| until <= Instant::now()) {
                 return Ok(found);
             }

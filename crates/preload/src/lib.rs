@@ -9,7 +9,7 @@
 //! A siga socket has the number of a real socket of the kernel, its *placeholder*. So the number stays reserved, and an access that
 //! bypasses libc fails instead of reaching another file.
 //!
-//! Signals are blocked while a thread uses the state, so that a signal handler may call any of these functions.
+//! Signals are deferred while a thread uses the state (`deferral`), so that a signal handler may call any of these functions.
 
 #![cfg_attr(
     not(siga_preload_library),
@@ -19,6 +19,7 @@
 mod abi;
 mod attach;
 mod datagrams;
+mod deferral;
 mod epoll;
 mod errors;
 mod inheritance;

@@ -27,11 +27,16 @@ impl Signals {
 }
 
 /// The signals that a faulty instruction raises. They cannot be blocked.
-const FAULTS: [i32; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
+pub(crate) const FAULTS: [i32; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
+
+/// Returns the kernel's set of all signals except those of faulty instructions.
+pub(crate) fn all_signals() -> u64 {
+    FAULTS.iter().fold(u64::MAX, |set, fault| set & !(1 << (fault - 1)))
+}
 
 /// Blocks all signals of this thread. Returns the set that was blocked before.
 pub(crate) fn block_signals() -> Signals {
-    let blocked = FAULTS.iter().fold(u64::MAX, |set, fault| set & !(1 << (fault - 1)));
+    let blocked = all_signals();
     let mut before = 0_u64;
     // SAFETY: the kernel reads a set of `SET_BYTES` bytes and writes one; both places have this size.
     unsafe {
@@ -45,6 +50,13 @@ pub(crate) fn restore_signals(set: Signals) {
     let none = ptr::null_mut::<u64>();
     // SAFETY: the kernel reads a set of `SET_BYTES` bytes, and writes none.
     unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const set.0, none, SET_BYTES) };
+}
+
+/// Sends a signal to this thread, with the information that came with it before.
+pub(crate) fn send_to_this_thread(signal: i32, info: *const libc::c_void) {
+    let thread = rustix::thread::gettid().as_raw_nonzero().get();
+    // SAFETY: the kernel reads the information, which it has passed to the handler of the same signal.
+    unsafe { libc::syscall(libc::SYS_rt_tgsigqueueinfo, process(), thread, signal, info) };
 }
 
 /// Returns whether every signal handler of this process lets system calls continue (`SA_RESTART`).
@@ -73,24 +85,26 @@ fn checked(status: i64) -> Result<usize> {
     usize::try_from(status).map_err(|_| Error(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)))
 }
 
-/// Waits for descriptors (poll(2)). While it waits, exactly the signals in `blocked` are blocked.
-pub(crate) fn poll(entries: &mut [libc::pollfd], time: Option<Duration>, blocked: Signals) -> Result<usize> {
+/// Waits for descriptors (poll(2)). While it waits, exactly the signals in `blocked` are blocked; `None` leaves them as they are.
+pub(crate) fn poll(entries: &mut [libc::pollfd], time: Option<Duration>, blocked: Option<Signals>) -> Result<usize> {
     let limit = time.map(timespec);
     let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
+    let blocked = blocked.as_ref().map_or(ptr::null(), |set| &raw const set.0);
     // SAFETY: the kernel reads and writes `entries`, and reads the limit, if there is one, and the set.
-    let status = unsafe {
-        libc::syscall(libc::SYS_ppoll, entries.as_mut_ptr(), entries.len(), limit, &raw const blocked.0, SET_BYTES)
-    };
+    let status =
+        unsafe { libc::syscall(libc::SYS_ppoll, entries.as_mut_ptr(), entries.len(), limit, blocked, SET_BYTES) };
     checked(status)
 }
 
-/// Waits for events of a set (epoll_pwait2(2)). While it waits, exactly the signals in `blocked` are blocked.
+/// Waits for events of a set (epoll_pwait(2)). While it waits, exactly the signals in `blocked` are blocked; `None` leaves them as
+/// they are.
 pub(crate) fn epoll_wait(
     set: RawFd,
     events: &mut [libc::epoll_event],
     time: Option<Duration>,
-    blocked: Signals,
+    blocked: Option<Signals>,
 ) -> Result<usize> {
+    let blocked = blocked.as_ref().map_or(ptr::null(), |set| &raw const set.0);
     let ms = time.map_or(-1, |time| i32::try_from(time.as_micros().div_ceil(1_000)).unwrap_or(i32::MAX));
     // SAFETY: the kernel writes at most `events.len()` events, and reads the set of signals.
     let status = unsafe {
@@ -100,7 +114,7 @@ pub(crate) fn epoll_wait(
             events.as_mut_ptr(),
             i32::try_from(events.len()).unwrap_or(i32::MAX),
             ms,
-            &raw const blocked.0,
+            blocked,
             SET_BYTES,
         )
     };

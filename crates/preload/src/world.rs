@@ -1,13 +1,13 @@
 //! The state of this process: the client of the guest's stack, the sockets, their descriptor numbers, and the sets of epoll.
 //!
-//! One lock protects the state. While a thread has the lock, its signals are blocked. When the lock is free and a thread sleeps, the
+//! One lock protects the state. While a thread has the lock, its signals are deferred. When the lock is free and a thread sleeps, the
 //! client has asked the guest for notifications, so no event is lost.
 
 use crate::epoll::Set;
 use crate::errors::{Error, Result};
 use crate::numbers::{self, Meaning};
 use crate::socket::{Socket, State};
-use crate::{attach, log, sys};
+use crate::{attach, deferral, log, sys};
 use rustix::event::{EventfdFlags, eventfd};
 use siga_iucv::client::{Client, SharedSocket};
 use siga_iucv::record::{Number, ShareKey};
@@ -27,31 +27,41 @@ struct Sleeper {
     sockets: Vec<Place>,
     /// The eventfd that wakes the thread.
     event: OwnEvent,
+    /// Whether the thread watches the client's descriptor.
+    watches: bool,
 }
 
 /// An eventfd that the program cannot close.
-pub(crate) struct OwnEvent(OwnedFd);
+pub(crate) struct OwnEvent {
+    event: OwnedFd,
+    /// Whether the event is set, so that neither setting nor clearing it twice costs a system call.
+    is_set: Cell<bool>,
+}
 
 impl OwnEvent {
     pub(crate) fn new() -> Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         numbers::set(event.as_raw_fd(), Meaning::Reserved);
-        Ok(Self(event))
+        Ok(Self { event, is_set: Cell::new(false) })
     }
 
     pub(crate) fn number(&self) -> RawFd {
-        self.0.as_raw_fd()
+        self.event.as_raw_fd()
     }
 
     /// Wakes the threads that wait for this event.
     pub(crate) fn set(&self) {
-        // The write fails only if the counter is at its maximum. Then the threads wake anyway.
-        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+        if !self.is_set.replace(true) {
+            // The counter is 0, so the write cannot fail.
+            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+        }
     }
 
     pub(crate) fn clear(&self) {
-        // The read fails if the event is not set, which does no harm.
-        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+        if self.is_set.replace(false) {
+            // The event is set, so the read cannot fail.
+            let _ = rustix::io::read(&self.event, &mut [0; 8]);
+        }
     }
 }
 
@@ -87,30 +97,17 @@ pub(crate) struct Bequest {
 
 static WORLD: LazyLock<Mutex<World>> = LazyLock::new(Mutex::default);
 
-/// The state, locked by this thread, whose signals are blocked.
+/// The state, locked by this thread, whose signals are deferred.
 pub(crate) struct Held {
     world: Option<MutexGuard<'static, World>>,
-    /// The signals that the program has blocked.
-    before: sys::Signals,
-    /// The signals that are blocked while this thread sleeps.
-    while_asleep: sys::Signals,
-}
-
-thread_local! {
-    /// Whether this thread has locked the state.
-    static IS_HELD: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Returns whether this thread has locked the state.
-pub(crate) fn is_held() -> bool {
-    IS_HELD.get()
+    /// The signals that are blocked while this thread sleeps, if the program has chosen them for this call.
+    while_asleep: Option<sys::Signals>,
 }
 
 /// Locks the state.
 pub(crate) fn lock() -> Held {
-    let before = sys::block_signals();
-    IS_HELD.set(true);
-    Held { world: Some(WORLD.lock().unwrap_or_else(PoisonError::into_inner)), before, while_asleep: before }
+    deferral::enter();
+    Held { world: Some(WORLD.lock().unwrap_or_else(PoisonError::into_inner)), while_asleep: None }
 }
 
 impl Deref for Held {
@@ -135,15 +132,14 @@ impl Drop for Held {
             world.fall_asleep();
         }
         self.world = None;
-        IS_HELD.set(false);
-        sys::restore_signals(self.before);
+        deferral::leave();
     }
 }
 
 impl Held {
     /// Sets which signals are blocked while this thread sleeps (ppoll(2)).
     pub(crate) fn wait_with(&mut self, blocked: sys::Signals) {
-        self.while_asleep = blocked;
+        self.while_asleep = Some(blocked);
     }
 
     /// Sleeps until one of `sockets` may have changed, one of the `entries` is ready, or the time is over. `entries` are descriptors of
@@ -161,31 +157,48 @@ impl Held {
         let event = self.spare_events.pop().map_or_else(OwnEvent::new, Ok)?;
         let own = entries.len();
         entries.push(entry(event.number()));
-        let place = self.add_sleeper(Sleeper { sockets, event });
-        if let Some(number) = self.client_number() {
-            entries.push(entry(number));
-        }
+        let is_watched = self.sleepers.iter().flatten().any(|sleeper| sleeper.watches);
+        let watched = self.client_number().filter(|_| !is_watched);
+        let watches = watched.is_some();
+        entries.extend(watched.map(entry));
+        let place = self.add_sleeper(Sleeper { sockets, event, watches });
         let outcome = self.unlocked(true, |before| sys::poll(entries, time, before));
         entries.truncate(own);
         if let Some(Sleeper { event, .. }) = self.sleepers[place].take() {
             event.clear();
             self.spare_events.push(event);
         }
+        if watches {
+            // Another thread watches from now on.
+            self.sleepers.iter().flatten().take(1).for_each(|sleeper| sleeper.event.set());
+        }
         outcome.map(|_| ())
     }
 
-    /// Calls `sleep` with the state unlocked. `sleep` receives the signals that are blocked while the thread sleeps. With `watches`,
-    /// the thread watches the client's descriptor. Returns `EAGAIN` without sleeping if there is something to do already.
-    pub(crate) fn unlocked<T>(&mut self, watches: bool, sleep: impl FnOnce(sys::Signals) -> Result<T>) -> Result<T> {
+    /// Calls `sleep` with the state unlocked. `sleep` receives the signals that are blocked while the thread sleeps; `None` leaves them
+    /// as they are. With `watches`, the thread watches the client's descriptor. Returns `EAGAIN` without sleeping if there is something
+    /// to do already.
+    pub(crate) fn unlocked<T>(
+        &mut self,
+        watches: bool,
+        sleep: impl FnOnce(Option<sys::Signals>) -> Result<T>,
+    ) -> Result<T> {
         if watches && !self.fall_asleep() {
             // There is something to do already.
             self.work();
             return Err(Error::WOULD_BLOCK);
         }
         self.asleep += usize::from(watches);
+        // A signal that arrives before the thread sleeps has to end the sleep.
+        let before = watches.then(deferral::block);
         self.world = None;
-        let outcome = sleep(self.while_asleep);
+        deferral::leave();
+        let outcome = sleep(self.while_asleep.or(before));
+        deferral::enter();
         self.world = Some(WORLD.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(before) = before {
+            sys::restore_signals(before);
+        }
         self.asleep -= usize::from(watches);
         outcome
     }
@@ -224,7 +237,7 @@ impl World {
 
     /// Returns the number of the client's descriptor. It is readable when there is something to do.
     pub(crate) fn client_number(&self) -> Option<RawFd> {
-        self.client.as_ref().map(|client| client.descriptor().as_raw_fd())
+        self.client.as_ref().map(|client| client.notifications().as_raw_fd())
     }
 
     /// Processes the guest's events, and wakes the threads and sets that wait for them.

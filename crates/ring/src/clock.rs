@@ -4,6 +4,7 @@
 //! all CPUs. On other architectures the counter is the monotonic clock in nanoseconds.
 
 use rustix::time::{ClockId, clock_gettime};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// A point in time or a duration, in ticks.
@@ -62,6 +63,15 @@ fn both() -> (Ticks, u64) {
 
 const READINGS: usize = 8;
 
+/// The first reading of this process, from which its rate is measured, and the rate. A child of a fork uses those of its parent.
+static FIRST: OnceLock<(Ticks, u64)> = OnceLock::new();
+static RATE: OnceLock<Rate> = OnceLock::new();
+
+/// Begins to measure the rate of this process. If a program calls this early, [`Rate::new`] need not wait later.
+pub fn begin() {
+    FIRST.get_or_init(both);
+}
+
 /// The duration of a tick. It is measured once, so ticks in ascending order are converted to times in ascending order.
 #[derive(Debug, Clone, Copy)]
 pub struct Rate {
@@ -82,9 +92,13 @@ impl Rate {
     #[cfg(all(test, not(loom)))]
     pub(crate) const NANOSECONDS: Self = Self { ns: 1 << PLACES, ticks: 1 << PLACES };
 
-    /// Measures the rate. The call spins for a millisecond.
+    /// Returns the rate of this process. The first call measures it, and spins until a millisecond has passed since [`begin`].
     pub fn new() -> Self {
-        let (ticks_before, ns_before) = both();
+        *RATE.get_or_init(Self::measure)
+    }
+
+    fn measure() -> Self {
+        let (ticks_before, ns_before) = *FIRST.get_or_init(both);
         loop {
             let (ticks, ns) = both();
             let (ticks, ns) = (ticks.since(ticks_before).0, ns.saturating_sub(ns_before));

@@ -112,7 +112,7 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// Makes a waiter with siga's thresholds. This call takes a millisecond, because it measures the rate of the clock.
+    /// Makes a waiter with siga's thresholds. The first call of a process may measure the rate of the clock ([`Rate::new`]).
     pub fn new(mode: Mode) -> Self {
         let rate = Rate::new();
         Self {

@@ -112,7 +112,7 @@ fn table(duels: &[&Duel], ratios: &mut [Vec<f64>], rates: &mut [(Vec<f64>, Vec<f
 }
 
 /// Runs a command until it exits and returns its output.
-fn output(words: &[&str]) -> Result<String, String> {
+pub(super) fn output(words: &[&str]) -> Result<String, String> {
     let (program, arguments) = words.split_first().ok_or("no command")?;
     let output = Command::new(program)
         .args(arguments)

@@ -18,17 +18,18 @@ mod rows;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::process::Command;
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 use serde_json::{Value, json};
 
 use super::disturb::{self, Disturber};
+use super::figures::{Figures, Ratio, middle};
 use super::hog::Hog;
-use super::{attacked, build, scratch};
+use super::record::Record;
+use super::{attacked, build, laboratory, scratch};
 use crate::command;
-use outcome::{Figures, Outcome, Ratio, Screened, middle};
+use outcome::{Outcome, Screened};
 use rows::{FRAMES, IO_URING, Mode, Placement, ROWS, Row};
 
 /// The options of the comparison.
@@ -56,9 +57,12 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
         return Err(format!("no row's name contains \"{}\"; there are {}", options.only, names.join("; ")));
     }
     let mut bench = Bench::new(build(root)?, options.all_axes)?;
-    let mut result = Record::new(root, bench.environment()?, options);
+    let beside = if options.disturbed { ", beside a program that takes a tenth of each CPU" } else { "" };
+    let settings = json!({ "rounds": options.rounds, "seconds": options.seconds, "disturbed": options.disturbed });
+    let environment = laboratory::environment(&bench.siga, &bench.directory)?;
+    let mut result = Record::new("siga/bench/2", root, environment, settings);
     let _disturber = options.disturbed.then(|| Disturber::start(disturb::SECONDS_MAX)).transpose()?;
-    let mut text = result.head();
+    let mut text = result.head(beside);
     eprint!("{text}");
     for (at, row) in rows.iter().enumerate() {
         eprintln!("{}/{} {}  ({})", at + 1, rows.len(), row.name(), result.elapsed());
@@ -83,73 +87,6 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     }
     text += &format!("\n{} rows in {}\n", result.rows.len(), result.elapsed());
     command::print(&text)
-}
-
-/// The result file's content, which grows row by row: the measured commit, the host and the rows.
-struct Record {
-    start: Instant,
-    /// The commit of the source tree; `None` if the tree is not a git repository.
-    commit: Option<String>,
-    environment: Value,
-    rounds: u32,
-    seconds: f64,
-    disturbed: bool,
-    rows: Vec<Value>,
-}
-
-impl Record {
-    fn new(root: &Path, environment: Value, options: &Options) -> Self {
-        let commit = command::commit(root);
-        let Options { rounds, seconds, disturbed, .. } = *options;
-        Self { start: Instant::now(), commit, environment, rounds, seconds, disturbed, rows: Vec::new() }
-    }
-
-    fn head(&self) -> String {
-        let of = |part: &str, name: &str| {
-            let value = &self.environment[part][name];
-            let text = if value.is_null() { Some("unknown") } else { value.as_str() };
-            text.map_or_else(|| value.to_string(), str::to_owned)
-        };
-        let commit = self.commit.as_deref().unwrap_or("unknown");
-        let beside = if self.disturbed { ", beside a program that takes a tenth of each CPU" } else { "" };
-        format!(
-            "commit {commit}, Linux {}, {} x {}, {}{beside}\n",
-            of("kernel", "release"),
-            of("cpu", "allowed"),
-            of("cpu", "model"),
-            of("moment", "time")
-        )
-    }
-
-    fn elapsed(&self) -> String {
-        let seconds = self.start.elapsed().as_secs();
-        format!("{}:{:02} min", seconds / 60, seconds % 60)
-    }
-
-    fn json(&self, is_complete: bool) -> Value {
-        json!({
-            "schema": "siga/bench/2",
-            "commit": self.commit,
-            "environment": self.environment,
-            "rounds": self.rounds,
-            "seconds": self.seconds,
-            "disturbed": self.disturbed,
-            "elapsed_seconds": self.start.elapsed().as_secs(),
-            "complete": is_complete,
-            "rows": self.rows,
-        })
-    }
-
-    /// Replaces the file atomically, so that a reader always finds a complete JSON document.
-    fn write(&self, out: &Path, is_complete: bool) -> Result<(), String> {
-        let wrong = |error: std::io::Error| format!("{}: {error}", out.display());
-        let part = out.with_extension("part");
-        if let Some(directory) = out.parent() {
-            fs::create_dir_all(directory).map_err(wrong)?;
-        }
-        fs::write(&part, format!("{:#}\n", self.json(is_complete))).map_err(wrong)?;
-        fs::rename(&part, out).map_err(wrong)
-    }
 }
 
 /// The program that measures, with the files and screenings that all rows share.
@@ -204,29 +141,6 @@ impl Bench {
         Ok(Self { siga, levels, other_levels, frames, cpus, directory, screened: Vec::new() })
     }
 
-    /// Runs siga once with the options that all measurements share. Returns siga's JSON output.
-    fn siga(&self, what: impl FnOnce(&mut Command), seconds: f64) -> Result<Value, String> {
-        let out = self.directory.join("run");
-        let _ = fs::remove_dir_all(&out);
-        let mut command = Command::new(&self.siga);
-        command.arg("run");
-        what(&mut command);
-        command.args(["--trials", "1", "--seconds", &seconds.to_string(), "--warm-up", &(seconds / 5.0).to_string()]);
-        command.args(["--accounting", "tick", "--format", "json", "--out"]).arg(&out);
-        let output = command.stdin(Stdio::null()).output().map_err(|error| format!("cannot run siga: {error}"))?;
-        let _ = fs::remove_dir_all(&out);
-        let said = || String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
-        serde_json::from_slice(&output.stdout).map_err(|error| format!("siga run: {error}: {}", said()))
-    }
-
-    /// Returns siga's description of the host.
-    fn environment(&self) -> Result<Value, String> {
-        let shortest = |command: &mut Command| {
-            command.args(["--path", "unix", "--workload", "rr-1-1", "--clients", "1"]);
-        };
-        Ok(self.siga(shortest, 0.05)?["environment"].take())
-    }
-
     /// Measures one trial of each of `modes`, which may differ only in level and MTU.
     fn trials(&self, row: &Row, modes: &[&Mode], seconds: f64) -> Result<Vec<Result<Figures, String>>, String> {
         let Some(first) = modes.first() else { return Ok(Vec::new()) };
@@ -250,7 +164,8 @@ impl Bench {
                 Placement::Apart => _ = command.args(["--client-cpus", one, "--server-cpus", other]),
             }
         };
-        let json = self.siga(what, seconds).map_err(|error| format!("{}: {error}", first.name()))?;
+        let json = laboratory::run(&self.siga, &self.directory, what, seconds)
+            .map_err(|error| format!("{}: {error}", first.name()))?;
         let cells = json["cells"].as_array().map_or(&[][..], Vec::as_slice);
         let of = |mode: &&Mode| {
             let is = |cell: &&Value| cell["level"] == *mode.level_name() && cell["mtu"] == mode.mtu;
@@ -420,36 +335,6 @@ impl Comparison<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn record(root: &Path) -> Record {
-        let options = Options {
-            rounds: 2,
-            seconds: 0.1,
-            only: String::new(),
-            all_axes: false,
-            disturbed: false,
-            out: PathBuf::new(),
-        };
-        let environment = json!({ "kernel": { "release": "6.1" }, "cpu": { "allowed": 2, "model": "a CPU" } });
-        Record::new(root, environment, &options)
-    }
-
-    #[test]
-    fn the_result_is_written_after_each_row_with_its_commit_and_host() {
-        let root = tempfile::tempdir().unwrap();
-        let out = root.path().join("bench/network.json");
-        let mut record = record(root.path());
-        assert_eq!(record.head(), "commit unknown, Linux 6.1, 2 x a CPU, unknown\n");
-        for (rows, is_complete) in [(1, false), (2, true)] {
-            record.rows.push(json!({ "row": rows }));
-            record.write(&out, is_complete).unwrap();
-            let json: Value = serde_json::from_slice(&fs::read(&out).unwrap()).unwrap();
-            assert_eq!((json["rows"].as_array().unwrap().len(), &json["complete"]), (rows, &json!(is_complete)));
-            assert!(json["elapsed_seconds"].is_u64() && json["environment"]["cpu"]["allowed"] == 2);
-        }
-        let left: Vec<_> = fs::read_dir(out.parent().unwrap()).unwrap().collect();
-        assert_eq!(left.len(), 1, "{left:?}");
-    }
 
     #[test]
     fn the_winners_are_the_best_the_best_that_blocks_and_the_cheapest_or_a_reason() {

@@ -11,7 +11,7 @@ use super::applications::Applications;
 use super::commands::{Outcome, Served};
 use super::memory::Memory;
 use super::violation::ApplicationViolation;
-use crate::limits::{BEQUEST_TIME_MAX, BEQUESTS_MAX};
+use crate::limits::{BEQUEST_TIME_MAX, BEQUESTS_MAX, BEQUESTS_OF_APPLICATION_MAX};
 use crate::protocol::message::Loss;
 use siga_iucv::BLOCK_BYTES;
 use siga_iucv::extent::{Table, table};
@@ -43,6 +43,8 @@ enum Holder {
 #[derive(Debug)]
 struct Bequest {
     id: u64,
+    /// The place of the application that has shared the sockets. Another application may have this place by now.
+    of: usize,
     key: ShareKey,
     sockets: Vec<(Number, Handle)>,
     until: Instant,
@@ -230,8 +232,10 @@ impl Applications {
         let sockets = sockets.filter(|(_, served)| !matches!(served, Served::Listener { is_pooled: false, .. }));
         let sockets: Vec<(Number, Handle)> =
             sockets.filter_map(|(number, served)| Some((*number, served.handle()?))).collect();
-        let done =
-            self.sharing.bequests.len() < BEQUESTS_MAX && !self.sharing.bequests.iter().any(|one| one.key == key);
+        let bequests = &self.sharing.bequests;
+        let own = bequests.iter().filter(|bequest| bequest.of == place).count();
+        let has_room = bequests.len() < BEQUESTS_MAX && own < BEQUESTS_OF_APPLICATION_MAX;
+        let done = has_room && !bequests.iter().any(|one| one.key == key);
         if done {
             let id = self.sharing.next;
             self.sharing.next += 1;
@@ -239,7 +243,13 @@ impl Applications {
                 let holders = self.sharing.holders.entry(*handle);
                 holders.or_insert_with(|| vec![Holder::Application(place, *number)]).push(Holder::Bequest(id));
             }
-            self.sharing.bequests.push(Bequest { id, key, sockets, until: host.at + BEQUEST_TIME_MAX.into() });
+            self.sharing.bequests.push(Bequest {
+                id,
+                of: place,
+                key,
+                sockets,
+                until: host.at + BEQUEST_TIME_MAX.into(),
+            });
         }
         self.reply(place, 0, Event::Shared { done });
         Ok(())

@@ -71,6 +71,11 @@ impl GuestLink {
         self.wakes.descriptor()
     }
 
+    /// Returns the descriptor on which the guest's notifications arrive.
+    pub(super) fn notifications(&self) -> BorrowedFd<'_> {
+        self.wake_fd.as_fd()
+    }
+
     /// Returns all descriptors of the link.
     pub(super) fn descriptors(&self) -> [BorrowedFd<'_>; 4] {
         [self.wakes.descriptor(), self.commands.notify_descriptor(), self.wake_fd.as_fd(), self.wake.as_fd()]

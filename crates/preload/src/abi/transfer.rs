@@ -24,11 +24,10 @@ const FILE_PART_BYTES: usize = 64 << 10;
 fn receive(number: c_int, into: &mut [u8], flags: c_int) -> Result<Received> {
     let peeks = flags & libc::MSG_PEEK != 0;
     let now = flags & libc::MSG_DONTWAIT != 0;
-    let is_stream = world::lock().socket(number)?.kind == Kind::Stream;
     if flags & libc::MSG_OOB != 0 {
         return Err(Error::INVALID);
     }
-    let waits_for_all = flags & libc::MSG_WAITALL != 0 && is_stream && !peeks;
+    let waits_for_all = flags & libc::MSG_WAITALL != 0 && !peeks && is_stream(number)?;
     let mut done = 0;
     loop {
         let outcome =
@@ -66,17 +65,20 @@ fn transmit(number: c_int, from: &[u8], to: Option<SocketAddr>, flags: c_int) ->
     }
 }
 
+fn is_stream(number: c_int) -> Result<bool> {
+    Ok(world::lock().socket(number)?.kind == Kind::Stream)
+}
+
 fn does_not_wait(number: c_int, now: bool) -> bool {
     now || world::lock().socket(number).map_or(true, |socket| socket.nonblocking)
 }
 
 /// Sends the parts of a message: a stream's one after the other, those of a datagram as one.
 unsafe fn transmit_parts(number: c_int, parts: &[iovec], to: Option<SocketAddr>, flags: c_int) -> Result<usize> {
-    let is_stream = world::lock().socket(number)?.kind == Kind::Stream;
     if let [part] = parts {
         return transmit(number, unsafe { values::bytes(part.iov_base.cast(), part.iov_len) }, to, flags);
     }
-    if !is_stream {
+    if !is_stream(number)? {
         let mut datagram = Vec::new();
         for part in parts {
             datagram.extend_from_slice(unsafe { values::bytes(part.iov_base.cast(), part.iov_len) });

@@ -176,6 +176,76 @@ fn processes_share_sockets_by_fork_and_exec() {
 }
 
 #[test]
+fn a_program_keeps_its_scheduling_its_cpus_and_its_dumpability() {
+    if !has(&[PYTHON]) {
+        return;
+    }
+    // These guests sleep, and move to the CPU of the process that wakes them.
+    let network =
+        Network::up("exec-attributes", &TOPOLOGY.replace("[guest.tcpip3]", "[guest.tcpip3]\nwaiting = \"block\""));
+    let script = include_str!("attributes.py");
+    let plain = text(&Command::new(PYTHON).args(["-c", script, "print"]).output().unwrap());
+    let mut command = exec(&network, "tcpip3", &[PYTHON, "-c", script, plain.trim()]);
+    assert_eq!(text(&command.output().unwrap()), "all is well\n");
+}
+
+#[test]
+fn no_process_can_change_the_library() {
+    if !has(&[PYTHON]) {
+        return;
+    }
+    let network = Network::up("exec-library", TOPOLOGY);
+    let script = "import os; path = '/proc/self/fd/' + os.environ['SIGA_EXEC_LIBRARY']; file = os.open(path, os.O_RDWR)
+for change in (lambda: os.write(file, b'x'), lambda: os.ftruncate(file, 0)):
+    try:
+        change(); print('changed')
+    except PermissionError:
+        print('refused')";
+    assert_eq!(python(&network, "tcpip3", script), "refused\nrefused\n");
+}
+
+/// Two guests on one network, with the MTU of Ethernet.
+const ONE_NETWORK: &str = "
+[network.lan]
+type = \"hipersockets\"
+[guest.tcpip1]
+[[guest.tcpip1.device]]
+network = \"lan\"
+mtu = 1500
+addresses = [\"10.0.2.1/24\", \"fd00:2::1/64\"]
+[guest.tcpip3]
+[[guest.tcpip3.device]]
+network = \"lan\"
+mtu = 1500
+addresses = [\"10.0.2.2/24\", \"fd00:2::2/64\"]
+";
+
+#[test]
+#[ignore = "takes a minute or two; `cargo xtask nightly --only exec` runs it"]
+fn a_program_has_ten_thousand_connections_through_a_router_and_on_one_network() {
+    const CONNECTIONS: usize = 10_000;
+    if !has(&[PYTHON]) {
+        return;
+    }
+    let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    if descriptors.current.is_some_and(|current| current < 2 * CONNECTIONS as u64) {
+        println!("skipped, because this process may have fewer than {} descriptors", 2 * CONNECTIONS);
+        return;
+    }
+    for (name, topology) in [("exec-many-routed", TOPOLOGY), ("exec-many", ONE_NETWORK)] {
+        let network = Network::up(name, topology);
+        let (script, count) = (include_str!("many.py"), CONNECTIONS.to_string());
+        let server = [PYTHON, "-c", script, "server", &count, "::"];
+        let (mut server, mut output) = Program::start(&network, "tcpip3", &server);
+        let client = [PYTHON, "-c", script, "client", &count, "10.0.2.2", "fd00:2::2"];
+        assert_eq!(text(&exec(&network, "tcpip1", &client).output().unwrap()), "all is well\n", "{name}");
+        let mut rest = String::new();
+        output.read_to_string(&mut rest).unwrap();
+        assert!(server.0.wait().unwrap().success() && rest == "all is well\n", "{name}: {rest}");
+    }
+}
+
+#[test]
 fn a_killed_programs_peer_sees_the_end() {
     if !has(&[PYTHON]) {
         return;

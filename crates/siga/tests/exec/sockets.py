@@ -302,6 +302,45 @@ def a_signal_interrupts_a_wait():
     assert server.recv(100) == b"from the handler" and seen == [16]
 
 
+def one_wait_reports_a_socket_once():
+    pairs = [pair() for _ in range(3)]
+    waits = select.epoll()
+    for client, server in pairs:
+        waits.register(server, select.EPOLLIN)
+        client.send(b"x")
+    # Some waits also ask the kernel.
+    for _ in range(30):
+        numbers = [number for number, _ in waits.poll(1)]
+        assert len(numbers) == len(set(numbers)), numbers
+
+
+def a_handler_sends_while_its_thread_is_inside():
+    client, server = pair()
+    sender, receiver = pair()
+    sender.setblocking(False)
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    # The handler in C writes a byte for each signal, at once.
+    before = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
+    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+    for at in range(3000):
+        client.sendall(b"%04d" % at)
+        assert server.recv(4, socket.MSG_WAITALL) == b"%04d" % at
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.set_wakeup_fd(before)
+    assert set(receiver.recv(100000)) == {signal.SIGALRM}
+
+
+def handlers_are_those_of_the_program():
+    def handler(*_):
+        raise AssertionError("no signal is sent")
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    assert before == signal.SIG_DFL
+    assert signal.signal(signal.SIGUSR1, signal.SIG_IGN) == handler
+    os.kill(os.getpid(), signal.SIGUSR1)
+    assert signal.signal(signal.SIGUSR1, signal.SIG_DFL) == signal.SIG_IGN
+
+
 def a_child_has_sockets_of_its_own():
     client, server = pair()
     child = os.fork()
@@ -356,6 +395,9 @@ small_numbers()
 polling()
 threads_wait_for_each_other()
 a_signal_interrupts_a_wait()
+one_wait_reports_a_socket_once()
+a_handler_sends_while_its_thread_is_inside()
+handlers_are_those_of_the_program()
 a_child_has_sockets_of_its_own()
 asyncio.run(many_connections())
 print("all is well")
