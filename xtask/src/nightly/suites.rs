@@ -38,8 +38,13 @@ pub(super) const SUITES: &[Suite] = &[
     suite("instructions", "cargo xtask instructions", 5, 20, &[program("valgrind", "valgrind")]),
     suite("dialogue", "cargo test --locked --package siga-stack --test dialogue -- --ignored", 3, 15, &[]),
     suite("memory", "cargo test --locked --package siga-stack --test memory -- --ignored", 3, 15, &[]),
-    suite("net", "cargo test --locked --package siga --test net -- --ignored --skip needs_vm::", 3, 15, &[]),
-    suite("exec", "cargo test --locked --package siga --test exec -- --ignored", 3, 15, &[]),
+    suite(
+        "net",
+        "cargo test --locked --package siga --test net --test exec -- --ignored --skip needs_vm::",
+        3,
+        15,
+        &[],
+    ),
     suite(
         "kernel",
         "env SIGA_BULK_BYTES=1000000000 cargo test --locked --package siga-stack --test kernel",

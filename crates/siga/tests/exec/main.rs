@@ -221,7 +221,7 @@ addresses = [\"10.0.2.2/24\", \"fd00:2::2/64\"]
 ";
 
 #[test]
-#[ignore = "takes a minute or two; `cargo xtask nightly --only exec` runs it"]
+#[ignore = "takes a minute or two; `cargo xtask nightly --only net` runs it"]
 fn a_program_has_ten_thousand_connections_through_a_router_and_on_one_network() {
     const CONNECTIONS: usize = 10_000;
     if !has(&[PYTHON]) {
