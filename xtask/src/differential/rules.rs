@@ -1,6 +1,7 @@
 //! The known differences between the kernel and the stack. Each rule recognises one of them and has a line in
 //! `docs/linux-differences.md`, which gives the RFC and the reason.
 
+mod opening;
 mod push;
 mod sender;
 
@@ -8,13 +9,14 @@ use super::compare::{Difference, Field, IMMEDIATE_US, Verdict, is_immediate};
 use super::dialogue::{AckNumber, Act, Call, Dialogue, PathError, PeerSegment, Step};
 use super::packet::{ACK, CWR, ECE, FIN, RST, SYN, TcpOption};
 use super::player::{Outcome, Record, Reply, Sent};
+use opening::{early_unreachable, path_mss, simultaneous_end};
 use push::push;
 use sender::{
     ack_timestamp, challenge_limit, closed_answer, early_ack, early_fin, early_timestamp, fast_open_data,
     fast_open_option, fast_open_room, growth_after_timeout, idle_path_error, mini_sack, offers, old_ack,
     partial_segment, path_error_repeat, peers, probe_backoff, probe_sample, reset_in_time_wait, sack_room,
-    segment_boundaries, shrunk_edge, simultaneous_end, simultaneous_gap, steps_of, syn_ecn, unreachable_backoff,
-    urgent_mark, urgent_notice, window_fill, window_shrink, window_unit,
+    segment_boundaries, shrunk_edge, simultaneous_gap, steps_of, syn_ecn, unreachable_backoff, urgent_mark,
+    urgent_notice, window_fill, window_shrink, window_unit,
 };
 
 /// The records in which a difference was found.
@@ -31,7 +33,7 @@ pub(crate) struct Rule {
 }
 
 /// All rules, in the order in which they are tried.
-pub(crate) const RULES: [Rule; 53] = [
+pub(crate) const RULES: [Rule; 55] = [
     Rule { name: "window-size", judge: window_size },
     Rule { name: "push", judge: push },
     Rule { name: "sack-fin", judge: sack_fin },
@@ -85,6 +87,8 @@ pub(crate) const RULES: [Rule; 53] = [
     Rule { name: "shrunk-edge", judge: shrunk_edge },
     Rule { name: "old-ack", judge: old_ack },
     Rule { name: "simultaneous-end", judge: simultaneous_end },
+    Rule { name: "early-unreachable", judge: early_unreachable },
+    Rule { name: "path-mss", judge: path_mss },
 ];
 
 /// Within this time, one host may delay an acknowledgement that the other sends at once.

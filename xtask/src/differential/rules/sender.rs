@@ -404,19 +404,6 @@ pub(super) fn partial_segment(context: &Context<'_>, difference: &Difference) ->
     when(peers(&context.dialogue.steps[..sent.steps]).any(acks), Verdict::Stop)
 }
 
-/// After a simultaneous open, the kernel's connection opens by the acknowledgement of a segment whose data ends at RCV.NXT.
-pub(super) fn simultaneous_end(context: &Context<'_>, difference: &Difference) -> Verdict {
-    let steps = &context.dialogue.steps[..steps_of(difference)];
-    let is_active = matches!(steps.first(), Some(Step { act: Act::Call(Call::Connect), .. }));
-    let opens = |sent: &Sent| sent.reply.bits & (SYN | ACK) == SYN | ACK;
-    let next = peers(steps).find(|segment| segment.flags & SYN != 0).map(PeerSegment::end);
-    let is_old = |segment: &PeerSegment| {
-        segment.flags & (SYN | RST) == 0 && segment.len > 0 && segment.ack.is_some() && Some(segment.end()) == next
-    };
-    let explained = is_active && context.kernel.sent.iter().any(opens) && peers(steps).any(is_old);
-    when(explained && stack_reply(difference).is_some_and(opens), Verdict::Stop)
-}
-
 /// The kernel does not answer an acknowledgement whose number and timestamp are old.
 pub(super) fn old_ack(context: &Context<'_>, difference: &Difference) -> Verdict {
     let Some(sent) = stack_reply(difference).filter(|sent| is_bare_ack(&sent.reply)) else {
