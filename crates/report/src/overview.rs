@@ -173,8 +173,11 @@ fn means(comparisons: &[Comparison]) -> Vec<Line> {
     lines
 }
 
-/// Returns a geometric mean with its interval; "cannot tell" if the interval contains 1.
+/// Returns a geometric mean with its interval; "same" if it is within 2%, and "cannot tell" if the interval contains 1.
 pub(super) fn mean(mean: &Mean) -> Field {
+    if mean.is_same() {
+        return "same".into();
+    }
     if !mean.is_clear() {
         return "cannot tell".into();
     }
@@ -230,7 +233,7 @@ mod tests {
             let has = |what: &str| heads.contains(what);
             assert_eq!(
                 (text.contains('█'), has("residue"), has("server")),
-                (width > 160, width > 160, width > 120),
+                (width > 160, width > 160, width >= 120),
                 "{text}"
             );
             assert!(width < 120 || has("p50"), "{heads}");

@@ -335,6 +335,9 @@ fn mean_words(mean: &Mean) -> String {
         Some((low, high)) => format!("{}x, 95%: {} to {}", number(mean.value), number(low), number(high)),
         None => format!("{}x, no interval", number(mean.value)),
     };
+    if mean.is_same() {
+        return format!("Geometric mean of {} cells: the same {noun} within 2%", mean.cells);
+    }
     if mean.is_clear() {
         return format!(
             "Geometric mean of {} cells: {}",

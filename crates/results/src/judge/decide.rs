@@ -10,7 +10,7 @@ use crate::stats::adjust::{trials_least, trials_least_each};
 use crate::stats::{Location, normal, rank_sum, signed_rank};
 
 /// Two sides are equivalent if the 90% interval of their ratio lies between these limits.
-const EQUIVALENT: (f64, f64) = (0.98, 1.02);
+pub(super) const EQUIVALENT: (f64, f64) = (0.98, 1.02);
 /// Significance level: an adjusted p below this value means that the two sides differ.
 pub const LEVEL: f64 = 0.05;
 /// Maximum number of needed trials that is shown. If more are needed, no number is shown, because no user would run that many.

@@ -2,7 +2,7 @@
 //! is one sample, as in every other figure.
 
 use super::comparison::{Row, Subject};
-use super::decide::Judgement;
+use super::decide::{EQUIVALENT, Judgement};
 use super::metric::Metric;
 use super::values::Values;
 use crate::record::Slot;
@@ -24,6 +24,11 @@ pub struct Mean {
 }
 
 impl Mean {
+    /// Returns whether the interval lies within 2% to either side of 1.
+    pub fn is_same(&self) -> bool {
+        self.low.is_some_and(|low| low >= EQUIVALENT.0) && self.high.is_some_and(|high| high <= EQUIVALENT.1)
+    }
+
     /// Returns whether the interval excludes 1, so that the mean shows a difference.
     pub fn is_clear(&self) -> bool {
         self.low.is_some_and(|low| low > 1.0) || self.high.is_some_and(|high| high < 1.0)
