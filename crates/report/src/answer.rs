@@ -12,6 +12,11 @@ use siga_results::store::Run;
 use siga_results::summary::{has_router, kernel_path_of};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Returns whether an answer has the overhead of routers, so that a report need not repeat it.
+pub(super) fn has_overheads(answer: &str) -> bool {
+    ["A router ", "A bridge "].iter().any(|begin| answer.starts_with(begin))
+}
+
 /// Returns the answer in one line; an empty string if the run has nothing to compare, or no verdict.
 ///
 /// # Errors
@@ -39,8 +44,11 @@ pub(super) fn of(run: &Run, judged: &Judged) -> Result<String> {
     } else {
         words_of_router(reduced, &answers)
     };
-    let counted =
-        if disturbed > 0 { format!(" ({} of {rounds} rounds count)", rounds - disturbed) } else { String::new() };
+    let counted = if disturbed > 0 && disturbed < rounds {
+        format!(" ({} of {rounds} rounds count)", rounds - disturbed)
+    } else {
+        String::new()
+    };
     Ok(match text.strip_suffix('.') {
         Some(text) => format!("{text}{counted}."),
         None => text,

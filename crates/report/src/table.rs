@@ -1,5 +1,6 @@
 //! The report of a run for people, as text or Markdown: sentences, the table of all cells, and what else a reader has to know.
 
+use super::answer;
 use super::readable;
 use super::verdicts;
 use super::words::{cautions, grouped, headline, notes};
@@ -107,7 +108,7 @@ fn opening(
     let disturbed = reduced.disturbance.sentence();
     // The table of text has the figures of the sentences.
     let told = if markdown { headline(reduced, &answers) } else { notes(reduced, &answers) };
-    let told = if told.replace("\n  ", " ") == answer { String::new() } else { told };
+    let told = if answer::has_overheads(answer) { String::new() } else { told };
     let parts = [answer.to_owned(), disturbed, told, verdicts::of_levels(run, comparisons, markdown, width)];
     let parts: Vec<&str> = parts.iter().map(|part| part.trim_matches('\n')).filter(|part| !part.is_empty()).collect();
     match parts.join("\n").as_str() {

@@ -111,7 +111,7 @@ fn would_decide(trials: Option<usize>) -> String {
 
 /// Returns the sentences on the overhead of routers as one line; an empty string if there are none.
 pub(super) fn words_of_router(reduced: &Reduced, answers: &Answers) -> String {
-    overheads(reduced, answers).replace("\n  ", " ")
+    overheads(reduced, answers).replace(".\n  and ", "; and ").replace(".\n", "; ")
 }
 
 /// Returns what else a reader must know about the compared paths: how siga's and the kernel's were measured, and the overhead of routers.

@@ -180,7 +180,7 @@ fn reports_are_printed_as_text_json_csv_and_markdown() {
     assert_eq!(csv.lines().count(), 1 + 9, "{csv}");
     assert!(csv.lines().all(|line| line.split(',').count() >= 30), "{csv}");
     let markdown = bench.run("show run --format md").ok().out;
-    assert!(markdown.contains("|path ") && markdown.contains("|---"), "{markdown}");
+    assert!(markdown.contains("|workload ") && markdown.contains("|---"), "{markdown}");
     let zvm = bench.run("show run --layout zvm").ok().out;
     assert!(zvm.contains("Number of clients"), "{zvm}");
     for method in ["profile", "subtract", "tick"] {

@@ -92,7 +92,10 @@ fn of_run(shown: &ShownRun<'_>) -> String {
     // Damaged histograms were found when the run was reduced.
     let answer = answer::of(shown.run, &shown.judged).unwrap_or_default();
     let told = headline(&shown.judged.agreed, &Answers::of(shown.run, &shown.judged.agreed, &shown.judged.comparisons));
-    if told.replace("\n  ", " ") == answer { told } else { format!("{answer}\n{told}").trim_matches('\n').to_owned() }
+    if answer::has_overheads(&answer) {
+        return answer;
+    }
+    format!("{answer}\n{told}").trim_matches('\n').to_owned()
 }
 
 /// Maximum number of sentences of a comparison that are visible before the reader unfolds the rest. Also the maximum number of rows
