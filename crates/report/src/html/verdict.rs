@@ -70,7 +70,7 @@ pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Mar
                 @if shown.len() > 1 { h3 { (one.name) } }
                 @for sentence in sentences.lines() {
                     // The indented lines begin with names of workloads, which keep their case.
-                    p { @if sentence.starts_with(' ') { (sentence.trim()) } @else { (capital(sentence)) } }
+                    p class=[sentence.starts_with(' ').then_some("indented")] { @if sentence.starts_with(' ') { (sentence.trim()) } @else { (capital(sentence)) } }
                 }
             }
         }
@@ -179,7 +179,7 @@ fn row_words(comparison: &Comparison, row: &Row) -> String {
     let interval = interval(row).map(|(low, high)| format!(" (95%: {low:.3} to {high:.3})")).unwrap_or_default();
     let mark = if row.metric.is_main() { "" } else { " (exploratory)" };
     let (metric, cell) = (metric(row.metric), cell_name(comparison, row));
-    format!("{metric}{mark} of {cell}: {:.3} times what it was{interval}", row.ratio)
+    format!("{metric}{mark} of {cell}: {:.3} times the base{interval}", row.ratio)
 }
 
 fn not_comparable(row: &Row) -> Option<&str> {
