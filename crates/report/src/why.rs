@@ -10,6 +10,8 @@ use siga_results::judge::{Comparison, Metric, Part, Verdict};
 use siga_results::stats::Location;
 use std::fmt::Write;
 
+/// Maximum number of characters of a function's name that a sentence or a table shows. JSON has the whole name.
+const NAME_SHOWN: usize = 50;
 /// Maximum number of callers that a table shows.
 const CALLERS_SHOWN: usize = 3;
 
@@ -70,7 +72,7 @@ pub(super) fn sentence(why: &Why) -> String {
     }
     let cause = |cause: &Cause| {
         let value = signed(cause.cost.difference.value * scale);
-        format!("{} {value}, {} of the difference", cause.function, percent(cause.share))
+        format!("{} {value}, {} of the difference", short(&cause.function), percent(cause.share))
     };
     let causes: Vec<String> = why.causes.iter().take(3).map(cause).collect();
     match causes.as_slice() {
@@ -103,13 +105,25 @@ pub(super) fn rows(why: &Why, word: fn(&str) -> String) -> Vec<[String; 8]> {
     };
     let cause = |cause: &Cause| {
         let callers = cause.callers.iter().take(CALLERS_SHOWN).map(|caller| word(caller)).collect::<Vec<_>>();
-        row(word(&cause.function), part_name(cause.part), &cause.cost, callers.join(" < "))
+        row(word(&short(&cause.function)), part_name(cause.part), &cause.cost, callers.join(" < "))
     };
     let mut rows: Vec<[String; 8]> =
         if why.whole.is_clear() { why.causes.iter().map(cause).collect() } else { Vec::new() };
     rows.push(row("everything else".into(), "", &why.rest, String::new()));
     rows.push(row(format!("all samples ({unit})"), "", &why.whole, String::new()));
     rows
+}
+
+/// Returns the name of a function, without its middle if it is long.
+fn short(name: &str) -> String {
+    let characters: Vec<char> = name.chars().collect();
+    if characters.len() <= NAME_SHOWN {
+        return name.to_owned();
+    }
+    let (head, tail) = (NAME_SHOWN / 3, NAME_SHOWN - NAME_SHOWN / 3 - 1);
+    let head: String = characters[..head].iter().collect();
+    let tail: String = characters[characters.len() - tail..].iter().collect();
+    format!("{head}…{tail}")
 }
 
 /// Returns how complete the call chains are.
@@ -209,5 +223,19 @@ pub(super) fn part_name(part: Part) -> &'static str {
         Part::Router => "router",
         Part::Server => "server",
         Part::Other => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_keep_their_beginning_and_end() {
+        assert_eq!(short("nft_do_chain"), "nft_do_chain");
+        assert_eq!(short(&"a".repeat(50)), "a".repeat(50));
+        let long = "<fearless_simd::avx512::Avx512 as fearless_simd::Simd>::vectorize::vectorize_avx512";
+        assert_eq!(short(long), "<fearless_simd::…Simd>::vectorize::vectorize_avx512");
+        assert_eq!(short(&"é".repeat(51)).chars().count(), 50);
     }
 }
