@@ -249,9 +249,14 @@ impl Bench {
     }
 }
 
+/// Returns the modes of siga that are candidates for the comparison. Like the kernel's ends, those of siga may share a CPU.
+fn own_modes(row: &Row) -> impl Iterator<Item = Mode> {
+    row.own.iter().flat_map(|place| [Placement::Scheduler, Placement::OneCpu].map(|placement| (*place, placement)))
+}
+
 /// Returns the modes of a row in the order of the report: siga's, then the kernel's.
 fn modes_of(row: &Row, best: Mode) -> Vec<Mode> {
-    let mut modes: Vec<Mode> = row.own.iter().map(|place| (*place, Placement::Scheduler)).collect();
+    let mut modes: Vec<Mode> = own_modes(row).collect();
     modes.extend(BESIDE.map(|(own, _)| (own, Placement::Scheduler)));
     modes.push(best);
     for place in [Place::Veth, Place::VethEthernet, Place::Bridge, Place::VethRouted] {
@@ -262,18 +267,17 @@ fn modes_of(row: &Row, best: Mode) -> Vec<Mode> {
     modes
 }
 
-/// Returns the ratios of a row. The path of siga with the best rate is compared with the best mode of the kernel.
+/// Returns the ratios of a row. The mode of siga with the best rate is compared with the best mode of the kernel.
 fn ratios(row: &Row, best: Mode, modes: &[Mode], all: &[Vec<Figures>]) -> Vec<Ratio> {
     let of = |wanted: Mode| modes.iter().position(|mode| *mode == wanted).map_or(&[][..], |at| &all[at][..]);
     let scheduled = |place: Place| (place, Placement::Scheduler);
     let rate = |mode: Mode| middle(of(mode), |it| it.rate);
-    let own = row.own.iter().map(|place| scheduled(*place));
-    let own = own.max_by(|one, other| rate(*one).total_cmp(&rate(*other))).unwrap_or(best);
+    let own = own_modes(row).max_by(|one, other| rate(*one).total_cmp(&rate(*other))).unwrap_or(best);
     let pair = (of(own), of(best));
     let mut ratios = vec![
-        Ratio::of(format!("rate, {}", own.0.name()), Some(row.rate), pair, |it| it.rate),
-        Ratio::of(format!("CPU a unit, {}", own.0.name()), row.cpu, pair, |it| it.cpu),
-        Ratio::of(format!("p99, {}", own.0.name()), None, pair, |it| it.p99),
+        Ratio::of(format!("rate, {}", name_of(own)), Some(row.rate), pair, |it| it.rate),
+        Ratio::of(format!("CPU a unit, {}", name_of(own)), row.cpu, pair, |it| it.cpu),
+        Ratio::of(format!("p99, {}", name_of(own)), None, pair, |it| it.p99),
     ];
     for place in row.own.iter().filter(|place| **place != own.0) {
         ratios
@@ -347,14 +351,15 @@ mod tests {
         let row = &ROWS[0];
         let best = (Place::Loopback, Placement::OneCpu);
         let modes = modes_of(row, best);
-        let places = [Place::OneGuest, Place::TwoGuests, Place::GuestsEthernet, Place::GuestsRouted].map(Place::name);
-        assert_eq!(modes[..4].iter().map(|mode| name_of(*mode)).collect::<Vec<_>>(), places);
+        let names = ["one guest", "one guest, on one CPU", "two guests", "two guests, on one CPU"];
+        let names = names.map(|name| format!("siga, {name}"));
+        assert_eq!(modes[..4].iter().map(|mode| name_of(*mode)).collect::<Vec<_>>(), names);
         let figures = |rate: f64| vec![Figures { rate, cpu: 1.0, ..Figures::default() }];
-        let all: Vec<Vec<Figures>> = [2.0, 3.0, 4.0, 5.0, 1.5, 8.0, 2.0, 8.0, 10.0].map(figures).into();
+        let all: Vec<Vec<Figures>> = [2.0, 1.0, 1.0, 3.0, 4.0, 5.0, 1.5, 8.0, 2.0, 8.0, 10.0].map(figures).into();
         assert_eq!(modes.len(), all.len());
         let text = ratio_lines(&ratios(row, best, &modes, &all), 1);
         for line in [
-            "rate, siga, two guests                2.00  2.00 to 2.00  target 1.3: met",
+            "rate, siga, two guests, on one CPU    2.00  2.00 to 2.00  target 1.3: met",
             "rate, siga, one guest                 1.33",
             "rate, siga, two guests, MTU 1500 over kernel, veth, MTU 1500    2.00",
             "rate, siga, router over kernel, router    0.50",
