@@ -358,7 +358,7 @@ fn every_output_says_which_rounds_the_host_disturbed() {
     assert!(records.iter().all(|one| (&one[causes] == "steal") == (&one[left_out] == "true")), "{export}");
     bench.run("report before").ok();
     let page = fs::read_to_string(bench.path("before/report.html")).unwrap();
-    assert!(page.contains(words) && page.contains("Disturbance over time"), "no chart");
+    assert!(page.contains(words) && page.contains("What disturbed the rounds"), "no chart");
     let judged = bench.run("compare before after --format json").ok();
     assert_eq!(judged.json()["disturbance"][0]["disturbed"], 2, "{judged}");
     assert_eq!(judged.json()["no_verdict"], Value::Null);
