@@ -70,7 +70,7 @@ pub fn html(runs: &[Run], comparisons: &[Comparison]) -> Result<String> {
     let title = format!("siga report{mark}: {}", names.join(", "));
     // A chart of ratios is a comparison, and figures of an emulated machine are not compared.
     let charted: Vec<&Comparison> = comparisons.iter().filter(|comparison| !comparison.emulated).collect();
-    let (top, first) = (top(title, &shown, comparisons), first(&shown, comparisons));
+    let (top, first) = (top(title, &shown, comparisons)?, first(&shown, comparisons));
     let above = first.len();
     let mut sections = first;
     sections.extend(verdict::worth(comparisons));
@@ -89,8 +89,8 @@ pub fn html(runs: &[Run], comparisons: &[Comparison]) -> Result<String> {
 }
 
 /// Returns the top of the page: the answer, the verdicts by number, and the banners.
-fn top(title: String, shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Top {
-    let mut sentences = answer::sentences(shown, comparisons).into_iter();
+fn top(title: String, shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Result<Top> {
+    let mut sentences = answer::sentences(shown, comparisons)?.into_iter();
     let answer = sentences.next().unwrap_or_default();
     let lead = html! {
         @for sentence in sentences { p class="lead" { (sentence) } }
@@ -98,7 +98,7 @@ fn top(title: String, shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Top
         (answer::verdicts(comparisons))
         (verdict::lead(shown))
     };
-    Top { title, answer, lead }
+    Ok(Top { title, answer, lead })
 }
 
 /// Returns the sections that a reader sees first: where the CPU time goes, and what disturbed the measurement.

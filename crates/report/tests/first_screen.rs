@@ -87,16 +87,16 @@ fn the_first_screen_has_answer_costs_ratios_and_disturbance_in_this_order() {
         screen,
         &[
             "siga report: made-up",
-            "<h1>siga's network has 3.0 times the rate and takes 0.25 times the CPU time per unit, compared with the kernel's.</h1>",
+            "<h1>siga's network carries 3.0 times the kernel's traffic for 0.25 of the CPU time: better in 2 of 2 figures.</h1>",
             "better</span> in <b>2</b> of 2",
             "<h2>Where the CPU time goes</h2>",
             "rr-200-1000, 1 pair",
             "<strong>veth</strong>",
             "998",
-            "802 us/trans",
+            "801 us/trans",
             "client 401",
             "<strong>hipersockets</strong>",
-            "2,994",
+            "2,995",
             "200 us/trans",
             "card better",
             "3.00",
@@ -158,8 +158,33 @@ fn each_of_three_sides_has_a_bar_and_its_ratios() {
     assert_eq!(between(screen, "<div class=\"card ", "\""), ["worse", "worse", "equivalent", "equivalent"]);
     assert_order(
         screen,
-        &["<h1>Level reno has 0.50 times the rate", "<p class=\"lead\">Level bbr has the same rate within 2%"],
+        &[
+            "<h1>reno carries 0.5 of what plain does for 2.0 times the CPU time: better in 0 of 2 figures, worse in 2.</h1>",
+            "<p class=\"lead\">bbr against plain, in rate and CPU time: better in 0 of 2 figures, the same in 2.</p>",
+        ],
     );
+}
+
+#[test]
+fn each_further_run_is_answered_against_the_first() {
+    let named = |name: &str, rate: f64, cpu: f64| {
+        let mut run = run(&[("veth", "plain", rate, cpu)]);
+        run.directory = format!("runs/{name}").into();
+        run
+    };
+    let runs = [named("before", 1.0, 1.0), named("after", 2.0, 0.5), named("same", 1.0, 1.0)];
+    let comparisons = [judge::runs(&runs[0], &runs[1]).unwrap(), judge::runs(&runs[0], &runs[2]).unwrap()];
+    let page = html::html(&runs, &comparisons).unwrap();
+    let screen = first_screen(&page);
+    assert_order(
+        screen,
+        &[
+            "<h1>runs/after has 2.0 times the rate and takes 0.50 times the CPU time per unit, compared with runs/before.</h1>",
+            "<p class=\"lead\">runs/same has the same rate within 2% and takes the same CPU time per unit within 2%, compared with",
+        ],
+    );
+    assert_eq!(between(screen, "<div class=\"side\"><strong>", "</strong>"), ["before", "after", "same"]);
+    assert_eq!(between(screen, "<div class=\"strip\"", ">").len(), 3, "the rounds of each run");
 }
 
 #[test]
@@ -187,13 +212,13 @@ fn the_picture_shows_a_cell_that_became_worse_before_those_that_became_better() 
     };
     let (answer, cell) = shown([0.5, 1.5, 0.9]);
     assert!(cell.starts_with("rr-200-1000, 2 pairs"), "{cell}");
-    let both = "takes less CPU time per unit in 2 of 3 cells and more in 1, compared with the kernel's.";
+    let both = "better in 2 of 6 figures, worse in 1, the same in 3.";
     assert!(answer.ends_with(both), "both directions: {answer}");
     let (answer, cell) = shown([0.1, 0.9, 0.5]);
     assert!(cell.starts_with("rr-200-1000, 3 pairs"), "the middle, not the largest difference: {cell}");
-    let reason = "Shown of 3 cells in which a main figure became better: the middle one by ratio of CPU time.";
+    let reason = "Of the 3 cells in which a main figure became better, this one is in the middle by ratio of CPU time.";
     assert!(cell.contains(reason), "{cell}");
-    assert!(answer.contains("takes 0.10 to 0.90 times the CPU time per unit, compared"), "{answer}");
+    assert!(answer.contains("better in 3 of 6 figures"), "{answer}");
 }
 
 #[test]
@@ -259,6 +284,8 @@ fn names_keep_their_case_and_no_label_is_cut() {
     let shown = page.split("id=\"data\"").next().unwrap();
     assert!(!shown.contains('…'), "a label is cut");
     assert!(!shown.contains("Rr-200-1000") && !shown.contains("Veth"), "a name has another case");
+    let verdicts = self::page(&two_paths());
+    assert!(verdicts.contains(">rr-200-1000, 1 pair: ") && !verdicts.contains("Rr-200-1000"), "the verdicts in words");
     let charts = shown.split_once("id=\"charts\"").unwrap().1;
     assert!(
         between(charts, "<span class=\"side\">", "</span>").iter().any(|name| name.contains(LONG)),
@@ -275,7 +302,7 @@ fn each_side_of_a_workload_has_a_mark_with_all_its_figures() {
     let says = between(marks[1], "aria-label=\"", "\"")[0];
     for figure in [
         "hipersockets, rr-200-1000, 1 pair",
-        "rate: 2,994 trans/sec (mean of 12 trials",
+        "rate: 2,995 trans/sec (mean of 12 trials",
         "CPU: 200 us/trans",
         "client: 100 us/trans",
         "by ",

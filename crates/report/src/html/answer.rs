@@ -5,6 +5,7 @@ use super::forest::word;
 use crate::words::{counted, number};
 use crate::zvm::answers::{counts, measured};
 use maud::{Markup, html};
+use siga_model::error::Result;
 use siga_results::judge::{Comparison, Metric, Row, Subject, Verdict};
 use siga_results::summary::{base_of, kernel_path_of};
 use std::collections::BTreeSet;
@@ -12,12 +13,23 @@ use std::collections::BTreeSet;
 /// Maximum number of comparisons that the top of the page answers with a sentence each.
 const SENTENCES_MAX: usize = 4;
 
-/// Returns the sentences that answer what the comparisons ask, at most [`SENTENCES_MAX`]. If there is no comparison, the sentence
-/// says what was measured.
-pub(super) fn sentences(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Vec<String> {
+/// Returns the sentences that answer what the page is about. For one run, this is the answer to the question of its plan. Without such
+/// an answer, there is a sentence for each comparison, at most [`SENTENCES_MAX`], or one that says what was measured.
+pub(super) fn sentences(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Result<Vec<String>> {
+    let planned = match shown {
+        [one] => crate::answer::of(one.run, &one.judged)?,
+        _ => String::new(),
+    };
     let judged: Vec<&Comparison> = comparisons.iter().filter(|comparison| !comparison.emulated).collect();
+    if !planned.is_empty() {
+        // The first sentence is the heading of the page, the others stand below it.
+        let (first, others) =
+            planned.split_once(". ").map_or((planned.as_str(), ""), |(first, others)| (first, others));
+        let first = format!("{}.", first.trim_end_matches('.'));
+        return Ok([first, others.to_owned()].into_iter().filter(|text| !text.is_empty()).collect());
+    }
     if judged.is_empty() {
-        return vec![measured_alone(shown)];
+        return Ok(vec![measured_alone(shown)]);
     }
     let named = judged.len() > 1;
     let begun = |text: String| match text.strip_prefix("level ") {
@@ -25,7 +37,7 @@ pub(super) fn sentences(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> V
         Some(rest) => format!("Level {rest}"),
         None => text,
     };
-    judged.into_iter().take(SENTENCES_MAX).map(|comparison| begun(sentence(comparison, named))).collect()
+    Ok(judged.into_iter().take(SENTENCES_MAX).map(|comparison| begun(sentence(comparison, named))).collect())
 }
 
 fn measured_alone(shown: &[ShownRun<'_>]) -> String {

@@ -62,7 +62,7 @@ pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Opt
         @for (judged, name) in &compared { (cards(judged, name, compared.len() > 1, sides, &names.own)) }
         @if !compared.is_empty() {
             p class="note" {
-                (selected.reason) " The verdicts at the top are on rate, CPU time per unit and p99 latency of each cell."
+                (selected.reason) " The verdicts at the top count three figures of each cell: rate, CPU time per unit and p99 latency."
             }
         }
     })
@@ -120,9 +120,9 @@ fn chosen(comparison: &Comparison) -> Option<(&Row, String)> {
     let middle = candidates.get(candidates.len() / 2)?;
     let reason = match candidates.len() {
         0 | 1 if cells.len() == 1 => String::new(),
-        1 => format!("Shown: the only one of {} {words}.", cells.len()),
-        2 => format!("Shown of 2 {words}: the one with the larger ratio of CPU time."),
-        count => format!("Shown of {count} {words}: the middle one by ratio of CPU time."),
+        1 => format!("This is the only one of {} {words}.", cells.len()),
+        2 => format!("Of the 2 {words}, this one has the larger ratio of CPU time."),
+        count => format!("Of the {count} {words}, this one is in the middle by ratio of CPU time."),
     };
     Some((middle.first()?, reason))
 }

@@ -44,8 +44,7 @@ pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Mar
         }
         @if let Some(floor) = noise_floor(comparisons) {
             p class="note" {
-                "Two equal sides can be up to " (crate::words::noise_floor(Some(floor)).trim_start_matches('±')) " apart in rate or CPU time in this measurement \
-                 (noise floor of the least certain cell)."
+                "Noise floor: in the least certain cell, two equal sides can differ by up to " (crate::words::noise_floor(Some(floor)).trim_start_matches('±')) " in rate or CPU time."
             }
         }
     }

@@ -94,8 +94,8 @@ fn forest_of(comparison: &Comparison) -> Option<Figure> {
     let title = format!("{} against {}", comparison.new, comparison.base);
     (!drawn.is_empty()).then(|| Figure {
         about:
-            "New over base on a scale where equal ratios are equally far apart. The rate is better to the right, all \
-                others to the left. The grey box is what the interval of two equal sides would span."
+            "New over base, on a scale where equal ratios are equally far apart. A rate is better to the right of 1, every other \
+             figure to the left. The grey box shows how far the interval of two equal sides would reach."
                 .into(),
         drawing: forest(&drawn, &title, "ratio, new over base (log scale)"),
         head: heads(&["what", "figure", "ratio", "95% interval", "noise floor", "verdict"]),
@@ -315,7 +315,7 @@ fn latency(title: String, items: &[Item<'_>]) -> Result<Option<Figure>> {
     }
     let across = Across { title: "percentile (log scale of the tail)".into(), ticks };
     Ok(Some(Figure {
-        about: "Of the median trial; a percentile is stated where ten exchanges lie beyond it.".into(),
+        about: "From the median trial. A percentile is shown only if at least ten exchanges took longer.".into(),
         drawing: lines(&drawn, &title, &across, scale, "latency in us (log scale)"),
         head: heads(&["series", "percentile", "latency, us"]),
         numbers: 1..3,

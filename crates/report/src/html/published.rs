@@ -41,7 +41,7 @@ pub(super) fn page() -> Result<String> {
     ];
     let charts = html! {
         p class="soft" {
-            "A mark shows its exact figures when it is hovered, tapped or focused; arrow keys move to the next mark. The \
+            "Hover, tap or focus a mark to see its exact figures; the arrow keys move to the next mark. The \
              source prints the names of these figures only; they are drawn here from its tables."
         }
         div class="charts" {

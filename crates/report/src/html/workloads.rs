@@ -61,7 +61,7 @@ pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Mar
     html! {
         @if drawn.is_empty() { p { "There is nothing to draw." } }
         @else {
-            p class="soft" { "A side shows all its figures when it is hovered, tapped or focused; arrow keys move to the next side." }
+            p class="soft" { "Hover, tap or focus a side to see all its figures; the arrow keys move to the next side." }
             (legend(&PARTS))
             @if scale.is_some() { ul class="legend" { (bands()) } }
         }
