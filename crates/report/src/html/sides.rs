@@ -108,7 +108,7 @@ pub(super) fn names(sides: &[Side<'_>]) -> Names {
     let paths = differ(&|one, other| one.cell().path == other.cell().path);
     let levels = differ(&|one, other| one.cell().level == other.cell().level);
     let runs = differ(&|one, other| one.shown.name == other.shown.name);
-    // Paths of different types usually have different MTUs. The MTU is part of the name only if it tells two sides apart.
+    // Paths of different types usually have different MTUs. The MTU is part of the name only if it distinguishes two sides.
     let mtus = sides.iter().any(|one| {
         let is_twin = |other: &&Side<'_>| {
             let (own, twin) = (one.cell(), other.cell());
