@@ -146,10 +146,35 @@ fn beside(answers: &Answers) -> String {
     let routed =
         if answers.beside[0].kernel.path == "veth-routed" { "siga's routed network" } else { "siga's network" };
     let counts = counts(rate.iter().chain(&cpu).copied());
-    match carries(&rate, &cpu, "the kernel's traffic") {
+    match by_kind(&rate).or_else(|| carries(&rate, &cpu, "the kernel's traffic")) {
         Some(words) => format!("{routed} {words}: {counts}."),
         None => format!("{routed} against the kernel's, in rate and CPU time: {counts}."),
     }
+}
+
+/// Returns which kinds of work are faster and which are slower: "carries 1.4 to 6.5 times the kernel's traffic with request-response, and
+/// 0.4 of it with streams"; `None` unless there are both, and every kind is one of them.
+fn by_kind(rate: &[&Row]) -> Option<String> {
+    let (mut faster, mut slower) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
+    for (shapes, kind) in KINDS {
+        let own = rate.iter().copied().filter(|row| shapes.contains(&row.new.workload.shape));
+        let own: Vec<&Row> = own.collect();
+        let (kinds, rows) = match own.first() {
+            None => continue,
+            Some(first) if !all(&own, &first.verdict) => return None,
+            Some(first) if first.verdict == Verdict::Better => &mut faster,
+            Some(first) if first.verdict == Verdict::Worse => &mut slower,
+            Some(_) => return None,
+        };
+        kinds.push(kind);
+        rows.extend(own);
+    }
+    let both = !faster.0.is_empty() && !slower.0.is_empty();
+    both.then(|| {
+        let (more, less) = (span(&faster.1), span(&slower.1));
+        let (faster, slower) = (faster.0.join(" and "), slower.0.join(" and "));
+        format!("carries {more} times the kernel's traffic with {faster}, and {less} of it with {slower}")
+    })
 }
 
 fn mtus(comparisons: &[&Comparison]) -> String {
@@ -188,7 +213,7 @@ fn mtus(comparisons: &[&Comparison]) -> String {
             (None, Some(nothing)) => others.push(format!("for {kind} {nothing}")),
             (None, None) => {
                 let counts = counts(rate.into_iter().chain(cpu));
-                others.push(format!("for {kind} {} is {counts} of rate and CPU time", size(most)));
+                others.push(format!("for {kind}, rate and CPU time with {} are {counts}", size(most)));
             }
         }
     }
@@ -243,7 +268,7 @@ fn firewall(one: &Comparison) -> String {
     if costs.is_empty() {
         let counts = counts(rows(one, Metric::Rate, ALL).into_iter().chain(rows(one, Metric::TOTAL, ALL)));
         return format!(
-            "{} costs nothing that this run shows, in rate and CPU time against {}: {counts}.",
+            "This run does not show a cost of {} in rate and CPU time against {}: {counts}.",
             one.new, one.base
         );
     }
@@ -390,6 +415,23 @@ mod tests {
         assert_eq!(
             answer(&default),
             "siga's routed network carries 2.0 to 4.0 times the kernel's traffic for 0.25 to 0.5 of the CPU time: better in 4 of 4 figures."
+        );
+        let mixed = run(
+            &[
+                ("veth-routed", Some(1_500), "plain", &[("rr-1-1", 1_000), ("crr-64-8k", 900), ("strg-20m", 500)]),
+                (
+                    "hipersockets-routed",
+                    Some(57_344),
+                    "plain",
+                    &[("rr-1-1", 500), ("crr-64-8k", 300), ("strg-20m", 1_000)],
+                ),
+            ],
+            1,
+        );
+        assert_eq!(
+            answer(&mixed),
+            "siga's routed network carries 2.0 to 3.0 times the kernel's traffic with request-response and connect-request-response, \
+             and 0.5 of it with streams: better in 4 of 6 figures, worse in 2."
         );
         let mtu = run(
             &[
