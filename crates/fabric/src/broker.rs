@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use siga_iucv::broker::{ADDRESSES_MAX, Answer, Conversation, INTERFACE_NAME_BYTES_MAX, Interface, Question};
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::name::Name;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,6 +23,8 @@ use std::path::Path;
 
 /// Largest number of conversations at the same time. Each process of the program has one.
 const CONVERSATIONS_MAX: usize = 1_024;
+/// Largest number of passed sockets that no process has received. One more makes the broker forget the oldest.
+const PASSED_MAX: usize = 1_024;
 /// Largest number of interfaces that a process learns of.
 const INTERFACES_MAX: usize = 64;
 
@@ -42,6 +44,9 @@ pub struct Broker<'a> {
 /// The devices of each guest.
 type Devices = BTreeMap<Name, Vec<GuestDevice>>;
 
+/// The descriptions of sockets that processes have passed and no process has received, each with the inode of the placeholder.
+type Passed = VecDeque<(u64, String)>;
+
 /// A conversation with a process, and the connection to the control program while the process is being attached.
 struct Talk {
     conversation: Conversation,
@@ -56,6 +61,7 @@ impl Broker<'_> {
     pub fn serve(&self, channel: &OwnedFd) -> Result<()> {
         // The control program answers no further requests of a process that has attached an application.
         let devices = self.devices()?;
+        let mut passed = Passed::new();
         let mut talks: Vec<Talk> = Vec::new();
         loop {
             let mut ready: Vec<PollFd<'_>> = vec![PollFd::new(channel, PollFlags::IN)];
@@ -66,7 +72,9 @@ impl Broker<'_> {
             }
             let ready: Vec<bool> = ready.iter().map(|entry| !entry.revents().is_empty()).collect();
             let mut asked = ready[1..].iter();
-            talks.retain_mut(|talk| !asked.next().is_some_and(|asked| *asked) || self.answer(&devices, talk));
+            talks.retain_mut(|talk| {
+                !asked.next().is_some_and(|asked| *asked) || self.answer(&devices, &mut passed, talk)
+            });
             if ready[0] {
                 match Conversation::accept(channel.as_fd()) {
                     Ok(conversation) if talks.len() < CONVERSATIONS_MAX => {
@@ -82,10 +90,10 @@ impl Broker<'_> {
     }
 
     /// Answers the next question of a process. Returns false if the conversation has ended.
-    fn answer(&self, devices: &Devices, talk: &mut Talk) -> bool {
+    fn answer(&self, devices: &Devices, passed: &mut Passed, talk: &mut Talk) -> bool {
         let (answer, descriptors) = match talk.conversation.question() {
             Ok(Some((question, descriptors))) => self
-                .reply(devices, talk, question, descriptors)
+                .reply(devices, passed, talk, question, descriptors)
                 .unwrap_or_else(|error| (Answer::Refused(error.to_string()), Vec::new())),
             Ok(None) | Err(_) => return false,
         };
@@ -107,6 +115,7 @@ impl Broker<'_> {
     fn reply(
         &self,
         devices: &Devices,
+        passed: &mut Passed,
         talk: &mut Talk,
         question: Question,
         descriptors: Vec<OwnedFd>,
@@ -125,6 +134,19 @@ impl Broker<'_> {
             }
             Question::Resolve(name) => Ok((Answer::Addresses(self.resolve(devices, &name)), Vec::new())),
             Question::Interfaces => Ok((Answer::Interfaces(self.interfaces(devices)), Vec::new())),
+            Question::Pass(inode, text) => {
+                passed.retain(|(known, _)| *known != inode);
+                if passed.len() == PASSED_MAX {
+                    passed.pop_front();
+                }
+                passed.push_back((inode, text));
+                Ok((Answer::Described(None), Vec::new()))
+            }
+            Question::Receive(inode) => {
+                let place = passed.iter().position(|(known, _)| *known == inode);
+                let text = place.and_then(|place| passed.remove(place)).map(|(_, text)| text);
+                Ok((Answer::Described(text), Vec::new()))
+            }
         }
     }
 

@@ -100,6 +100,7 @@ pub(crate) fn tcp_options(defaults: TcpDefaults, options: &SocketOptions) -> Tcp
         service: options.service,
         fast_open: options.fast_open,
         fast_open_pending_max: options.fast_open_pending_max,
+        defer_accept: options.defer_accept.map(Into::into),
         ..TcpOptions::default()
     }
 }

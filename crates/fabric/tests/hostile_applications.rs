@@ -38,6 +38,8 @@ const POOL: u64 = 16;
 const ACCEPT: u64 = 17;
 const RETURN: u64 = 18;
 const TAKE: u64 = 21;
+const INHERIT: u64 = 20;
+const SEND_WITH: u64 = 23;
 const STATUS: u64 = 3;
 
 /// Bytes of each arena.
@@ -58,7 +60,7 @@ fn address(ip: [u8; 4], port: u16) -> Vec<u8> {
 /// Options that are as they are if nothing is asked for.
 fn options() -> Vec<u8> {
     let mut bytes = vec![0, 0, 255, 64];
-    bytes.resize(4 + 2 * 4 + 4 * 8 + 2 + 2 * 4 + 2, 0);
+    bytes.resize(4 + 2 * 4 + 5 * 8 + 2 + 2 * 4 + 2, 0);
     bytes.extend([255, 0]);
     bytes
 }
@@ -220,10 +222,20 @@ fn an_application_that_violates_the_protocol_is_detached_alone_and_logged() {
         ("nothing to give up, socket 9", vec![(tag(8, 9), Vec::new())]),
         ("more accepted than announced", vec![(tag(3, 9), vec![1, 0, 0, 0])]),
         ("a datagram, socket 9", vec![(tag(10, 9), bound.clone())]),
+        // Options of a datagram: none, one that there is not, one without its value.
+        ("20 bytes that are no command", vec![(bind, bound.clone()), (tag(SEND_WITH, 5), [&bound[..], &[0]].concat())]),
+        (
+            "20 bytes that are no command",
+            vec![(bind, bound.clone()), (tag(SEND_WITH, 5), [&bound[..], &[16]].concat())],
+        ),
+        ("20 bytes that are no command", vec![(bind, bound.clone()), (tag(SEND_WITH, 5), [&bound[..], &[4]].concat())]),
+        ("a datagram, socket 9", vec![(tag(SEND_WITH, 9), [&bound[..], &[4, 1]].concat())]),
+        ("2 bytes that are no command", vec![(bind, bound.clone()), (tag(GROUP, 5), vec![6, 0])]),
+        ("20 bytes that are no command", vec![(tag(INHERIT, 0), vec![0; 20])]),
     ];
     let cases = cases.into_iter().chain(odd_changes(bind, &bound)).chain(odd_shares(bind, &bound));
-    let odd = [(1, 1 << 6), (2, 3)].map(|(at, byte)| vec![(tag(CONNECT, 5), odd_options(at, byte))]);
-    for (why, commands) in cases.chain(odd.map(|commands| ("96 bytes that are no command", commands))) {
+    let odd = [(1, 1 << 7), (2, 3)].map(|(at, byte)| vec![(tag(CONNECT, 5), odd_options(at, byte))]);
+    for (why, commands) in cases.chain(odd.map(|commands| ("104 bytes that are no command", commands))) {
         assert!(is_given_up(&network, &commands, PATIENCE), "{why}");
         wait_until(why, || network.log().contains(&format!("violation: {}", why)) || network.log().contains(why));
         echo();

@@ -43,6 +43,8 @@ pub const ADDRESSES_MAX: usize = 64;
 pub const INTERFACE_NAME_BYTES_MAX: usize = 15;
 /// Longest name, in bytes. Names in the DNS are not longer (RFC 1035 section 2.3.4).
 pub const NAME_BYTES_MAX: usize = 255;
+/// Longest description of a socket, in bytes.
+pub const DESCRIPTION_BYTES_MAX: usize = 1_024;
 /// How long a process waits for an answer of the broker.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 
@@ -57,6 +59,11 @@ pub enum Question {
     Resolve(String),
     /// Return the network interfaces of the guest. The broker answers [`Answer::Interfaces`].
     Interfaces,
+    /// Keep the description of a socket for the process that receives it. The socket's placeholder has this inode. The broker answers
+    /// [`Answer::Described`] without a description.
+    Pass(u64, String),
+    /// Return and forget the description of the socket whose placeholder has this inode. The broker answers [`Answer::Described`].
+    Receive(u64),
 }
 
 /// A message of the broker to a process.
@@ -70,6 +77,8 @@ pub enum Answer {
     Addresses(Vec<IpAddr>),
     /// The network interfaces of the guest.
     Interfaces(Vec<Interface>),
+    /// The description of a socket; `None` if no process has passed it.
+    Described(Option<String>),
     /// The broker could not do what the process asked for. The text says why.
     Refused(String),
 }
@@ -106,6 +115,8 @@ impl Question {
             Self::Memory => vec![1],
             Self::Resolve(name) => [&[2], name.as_bytes()].concat(),
             Self::Interfaces => vec![3],
+            Self::Pass(inode, text) => [&[4][..], &inode.to_le_bytes(), text.as_bytes()].concat(),
+            Self::Receive(inode) => [&[5][..], &inode.to_le_bytes()].concat(),
         }
     }
 
@@ -117,6 +128,12 @@ impl Question {
                 Some(Self::Resolve(std::str::from_utf8(name).ok()?.to_owned()))
             }
             (3, []) => Some(Self::Interfaces),
+            (4, rest) => {
+                let (inode, text) = rest.split_first_chunk()?;
+                let text = std::str::from_utf8(text).ok().filter(|text| text.len() <= DESCRIPTION_BYTES_MAX)?;
+                Some(Self::Pass(u64::from_le_bytes(*inode), text.to_owned()))
+            }
+            (5, inode) => Some(Self::Receive(u64::from_le_bytes(inode.try_into().ok()?))),
             _ => None,
         }
     }
@@ -153,6 +170,8 @@ impl Answer {
                 }
                 bytes
             }
+            Self::Described(None) => vec![5],
+            Self::Described(Some(text)) => [&[6], &text.as_bytes()[..text.len().min(DESCRIPTION_BYTES_MAX)]].concat(),
             Self::Refused(why) => [&[3], &why.as_bytes()[..why.len().min(PACKET_BYTES_MAX - 1)]].concat(),
         }
     }
@@ -174,6 +193,8 @@ impl Answer {
                     .flatten()
                     .map(Self::Addresses)
             }
+            5 => rest.is_empty().then_some(Self::Described(None)),
+            6 => Some(Self::Described(Some(std::str::from_utf8(rest).ok()?.to_owned()))),
             3 => Some(Self::Refused(String::from_utf8_lossy(rest).into_owned())),
             4 => {
                 let (mut rest, mut interfaces) = (rest, Vec::new());
@@ -415,7 +436,7 @@ mod tests {
 
     #[test]
     fn a_written_message_parses_and_a_shorter_or_longer_one_does_not() {
-        for question in [Question::Attach, Question::Memory, Question::Interfaces] {
+        for question in [Question::Attach, Question::Memory, Question::Interfaces, Question::Receive(u64::MAX)] {
             let mut bytes = question.write();
             assert_eq!(Question::parse(&bytes), Some(question));
             bytes.push(0);
@@ -425,6 +446,11 @@ mod tests {
         assert_eq!(Question::parse(&name.write()), Some(name));
         assert_eq!(Question::parse(&Question::Resolve("x".repeat(NAME_BYTES_MAX + 1)).write()), None);
         assert_eq!(Question::parse(&[2, 0xff]), None);
+        let passed = Question::Pass(7, "a socket".to_owned());
+        assert_eq!(Question::parse(&passed.write()), Some(passed));
+        assert_eq!(Question::parse(&Question::Pass(7, "x".repeat(DESCRIPTION_BYTES_MAX + 1)).write()), None);
+        let described = Answer::Described(Some("a socket".to_owned()));
+        assert_eq!(Answer::parse(&described.write()), Some(described));
 
         let terms = Terms { arena_bytes: 1 << 20, waiting: Mode::Adaptive, colocate: true };
         let addresses = vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()];
@@ -434,7 +460,9 @@ mod tests {
             addresses: vec![("10.0.0.1".parse().unwrap(), 24), ("fd00::1".parse().unwrap(), 64)],
         };
         let interfaces = Answer::Interfaces(vec![interface("hsi0"), interface("ctc1")]);
-        for answer in [Answer::Terms(terms), Answer::Memory, Answer::Addresses(addresses), interfaces] {
+        for answer in
+            [Answer::Terms(terms), Answer::Memory, Answer::Addresses(addresses), interfaces, Answer::Described(None)]
+        {
             let mut bytes = answer.write();
             assert_eq!(Answer::parse(&bytes), Some(answer.clone()));
             bytes.push(0);

@@ -20,11 +20,12 @@ use crate::BLOCK_BYTES;
 use crate::extent::{Extent, Table, table};
 use crate::limits::{
     ANSWER_TIME_MAX, CONSUMED_UNREPORTED_MAX, EVENTS_AT_ONCE_MAX, READ_REPORT_INTERVAL, SEND_AT_ONCE_MAX,
-    WAKE_FD_INTERVAL,
+    SEND_BUFFER_BYTES_MIN, WAKE_FD_INTERVAL,
 };
 use crate::options::{ConnectionInfo, Readiness, SendFlags, SocketOptions};
 use crate::record::{Command, Event, Number};
 use connection::{Connection, Kind, Pool, Socket, Stage};
+pub use inspect::NextDatagram;
 use link::GuestLink;
 pub use sharing::{SharedKind, SharedSocket};
 use siga_ring::Link;
@@ -336,13 +337,22 @@ impl Client {
         Ok(())
     }
 
-    /// Changes the options of a connection.
+    /// Changes the options of a connection. Those of a listener are the options of the connections that peers open from now on.
     ///
     /// # Errors
     /// Returns an error if an option is invalid, or if the guest does not answer within [`ANSWER_TIME_MAX`].
     pub fn set(&mut self, socket: Number, options: &SocketOptions) -> io::Result<()> {
         self.note_options(options);
-        self.connection(socket)?;
+        self.alive()?;
+        match &mut self.socket(socket)?.kind {
+            Kind::Connection(connection) => {
+                // A smaller buffer takes effect at once. Later events say how much room there is.
+                let bytes = options.send_buffer.unwrap_or(usize::MAX);
+                connection.send_buffer = connection.send_buffer.min(bytes.max(SEND_BUFFER_BYTES_MIN));
+            }
+            Kind::Listener { .. } => {}
+            Kind::Datagrams(_) | Kind::Reserved => return Err(ErrorKind::InvalidInput.into()),
+        }
         self.await_made(socket)?;
         self.send_command_now(socket, Command::Set { options: *options });
         Ok(())

@@ -24,6 +24,8 @@ pub const SEND_BYTES_MAX: u64 = 32 << 20;
 pub const CROWDED_FROM_BYTES: usize = 512 << 10;
 /// Maximum number of bytes that a connection may have in flight if the other connections have more than [`CROWDED_FROM_BYTES`].
 pub const CROWDED_SEND_BYTES_MAX: usize = 128 << 10;
+/// Smallest send buffer of a connection, as in Linux.
+pub const SEND_BUFFER_BYTES_MIN: usize = 4_608;
 /// Maximum number of events that an application processes in one call of `Client::work`.
 pub const EVENTS_AT_ONCE_MAX: usize = 256;
 /// Maximum number of bytes that one send passes to a connection.

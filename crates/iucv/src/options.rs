@@ -4,6 +4,7 @@
 use std::fmt;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr};
+use std::num::NonZeroU8;
 use std::time::{Duration, SystemTime};
 
 /// The operations that a socket can perform without waiting.
@@ -176,6 +177,9 @@ pub struct SocketOptions {
     pub fast_open_pending_max: usize,
     /// The listener's own keys (`TCP_FASTOPEN_KEY` of Linux). `None`: the guest's keys, which it replaces every day.
     pub fast_open_keys: Option<FastOpenKeys>,
+    /// For how long a listener defers a connection on which no bytes have arrived (`TCP_DEFER_ACCEPT` of Linux). `None`: a connection
+    /// can be accepted as soon as it is open.
+    pub defer_accept: Option<Duration>,
     /// What is done to find the MTU of the path (`IP_MTU_DISCOVER` of Linux). `None`: [`MtuDiscovery::Want`].
     pub mtu_discovery: Option<MtuDiscovery>,
     /// The times that the connection reports (`SO_TIMESTAMPING` of Linux).
@@ -202,6 +206,7 @@ impl Default for SocketOptions {
             fast_open: false,
             fast_open_pending_max: 0,
             fast_open_keys: None,
+            defer_accept: None,
             mtu_discovery: None,
             timing: Timing::default(),
         }
@@ -252,6 +257,38 @@ pub enum DatagramChange {
     MtuDiscovery(MtuDiscovery),
     /// Set the times that the socket reports.
     Timing(Timing),
+    /// Set the TTL or hop limit of datagrams that go to no group.
+    UnicastHopLimit(NonZeroU8),
+    /// Set the type of service (IPv4) or traffic class (IPv6) of sent datagrams.
+    Service(u8),
+    /// Set the network over which datagrams to groups are sent.
+    GroupNetwork(Interface),
+}
+
+/// How a datagram arrived (RFC 3542 6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delivery {
+    /// The destination address: one of the guest's addresses, or a multicast group.
+    pub to: IpAddr,
+    /// The guest's network on which it arrived, counted from 1. `None` if the guest itself sent it.
+    pub network: Option<u32>,
+    /// TTL (IPv4) or hop limit (IPv6).
+    pub hop_limit: u8,
+    /// Type of service (IPv4) or traffic class (IPv6).
+    pub service: u8,
+}
+
+/// Options of one sent datagram, in place of those of its socket (RFC 3542 6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DatagramOptions {
+    /// The source address, one of the guest's.
+    pub from: Option<IpAddr>,
+    /// The guest's network, counted from 1, over which a datagram to a multicast group or to a link-local address is sent.
+    pub network: Option<u32>,
+    /// TTL (IPv4) or hop limit (IPv6).
+    pub hop_limit: Option<u8>,
+    /// Type of service (IPv4) or traffic class (IPv6).
+    pub service: Option<u8>,
 }
 
 /// One of a guest's networks.

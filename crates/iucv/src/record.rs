@@ -7,11 +7,12 @@
 mod fields;
 
 use crate::extent::Extents;
-use crate::options::{ConnectionInfo, DatagramChange, SendFlags, SendTime, SocketOptions};
+use crate::options::{ConnectionInfo, DatagramChange, DatagramOptions, Delivery, SendFlags, SendTime, SocketOptions};
 pub use fields::Arrival;
+use fields::DELIVERY_BYTES;
 use fields::{
-    Reader, code, failure_code, put_address, put_arrivals, put_change, put_extents, put_flags, put_info, put_options,
-    put_send_times, put_time,
+    Reader, code, failure_code, put_address, put_arrivals, put_change, put_datagram_options, put_delivery, put_extents,
+    put_flags, put_info, put_options, put_send_times, put_time,
 };
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -60,7 +61,7 @@ pub enum Command {
     /// Close the socket by a reset. The guest answers `Gone`, as for `Close`.
     Abort,
     /// Send a datagram.
-    SendTo { to: SocketAddr, bytes: Vec<u8> },
+    SendTo { to: SocketAddr, with: DatagramOptions, bytes: Vec<u8> },
     /// Change the multicast groups or an option of a datagram socket. The guest answers `Group`.
     Group { change: DatagramChange },
     /// Ask for the statistics and options of a connection. The guest answers `Info`.
@@ -75,9 +76,10 @@ pub enum Command {
     /// Share sockets with the application that later inherits with this key: those with these numbers, or all if there are none. The
     /// guest answers `Shared`.
     Share { key: ShareKey, numbers: Vec<Number> },
-    /// Become a holder of the sockets that were shared with this key. They have the numbers that they have in the application that
-    /// shared them. The guest answers `Shared`.
-    Inherit { key: ShareKey },
+    /// Become a holder of the sockets that were shared with this key. Each has the number that it has in the application that shared
+    /// it, or the second number of its pair in `renumbered`. Without pairs, the application must have no sockets. The guest answers
+    /// `Shared`.
+    Inherit { key: ShareKey, renumbered: Vec<(Number, Number)> },
     /// Take over a connection or a datagram socket that another application has used last, or confirm that the guest has passed it on.
     /// The guest answers `Yours`, or `Moved` if it has no memory.
     Take,
@@ -95,8 +97,9 @@ pub enum Event {
     Incoming { listener: Number, local: SocketAddr, remote: SocketAddr },
     /// A connection has changed.
     Status(Status),
-    /// A datagram was received. Its time is 0 (`None`) unless the application asked for times.
-    Datagram { from: SocketAddr, bytes: Vec<u8>, at: Option<SystemTime> },
+    /// A datagram was received. Its time is 0 (`None`) unless the application asked for times. `delivery` is `None` if the record has no
+    /// room for it.
+    Datagram { from: SocketAddr, bytes: Vec<u8>, at: Option<SystemTime>, delivery: Option<Delivery> },
     /// The guest no longer needs any block of a closed socket.
     Gone,
     /// The result of the oldest unanswered command `Group`.
@@ -151,6 +154,9 @@ const TIME_BYTES: usize = 8;
 /// Longest datagram that fits into a frame, in bytes.
 pub const DATAGRAM_BYTES_MAX: usize = siga_ring::limits::BUFFER_BYTES_MAX - ADDRESS_BYTES - TIME_BYTES;
 
+/// Longest datagram that fits into a frame together with its [`Delivery`], in bytes.
+pub const DELIVERED_BYTES_MAX: usize = DATAGRAM_BYTES_MAX - DELIVERY_BYTES;
+
 const KIND_SHIFT: u32 = 56;
 
 fn tag(kind: u8, socket: Number) -> u64 {
@@ -195,8 +201,11 @@ impl Command {
                 into.extend(number.to_le_bytes());
             }
             Self::Set { options } => put_options(into, options),
-            Self::SendTo { to, bytes } => {
+            Self::SendTo { to, with, bytes } => {
                 put_address(into, *to);
+                if *with != DatagramOptions::default() {
+                    put_datagram_options(into, with);
+                }
                 into.extend(bytes);
             }
             Self::Group { change } => put_change(into, *change),
@@ -204,7 +213,11 @@ impl Command {
                 into.extend(key);
                 numbers.iter().for_each(|number| into.extend(number.to_le_bytes()));
             }
-            Self::Inherit { key } => into.extend(key),
+            Self::Inherit { key, renumbered } => {
+                into.extend(key);
+                let numbers = renumbered.iter().flat_map(|(there, here)| [there, here]);
+                numbers.for_each(|number| into.extend(number.to_le_bytes()));
+            }
             Self::Shutdown | Self::Close | Self::Abort | Self::Info | Self::Pool | Self::Accept | Self::Take => {}
         }
         tag(self.kind(), socket)
@@ -222,7 +235,7 @@ impl Command {
             Self::Set { .. } => 7,
             Self::Close => 8,
             Self::Abort => 9,
-            Self::SendTo { .. } => 10,
+            Self::SendTo { with, .. } if *with == DatagramOptions::default() => 10,
             Self::Group { .. } => 11,
             Self::Send { .. } => 12,
             Self::Info => 13,
@@ -235,6 +248,7 @@ impl Command {
             Self::Inherit { .. } => 20,
             Self::Take => 21,
             Self::Bind { shared: true, .. } => 22,
+            Self::SendTo { .. } => 23,
         }
     }
 
@@ -253,7 +267,7 @@ impl Command {
             7 => Self::Set { options: from.options()? },
             8 => Self::Close,
             9 => Self::Abort,
-            10 => Self::SendTo { to: from.address()?, bytes: from.rest() },
+            10 => Self::SendTo { to: from.address()?, with: DatagramOptions::default(), bytes: from.rest() },
             11 => Self::Group { change: from.change()? },
             12 => Self::Send { flags: from.send_flags()?, extents: from.extents()? },
             13 => Self::Info,
@@ -263,8 +277,9 @@ impl Command {
             17 => Self::Accept,
             18 => Self::Return { listener: from.u32()? },
             19 => Self::Share { key: from.take()?, numbers: from.numbers()? },
-            20 => Self::Inherit { key: from.take()? },
+            20 => Self::Inherit { key: from.take()?, renumbered: from.pairs()? },
             21 => Self::Take,
+            23 => Self::SendTo { to: from.address()?, with: from.datagram_options()?, bytes: from.rest() },
             _ => return None,
         };
         from.0.is_empty().then_some((socket, command))
@@ -302,11 +317,12 @@ impl Event {
                 put_extents(into, &status.received);
                 if status.arrivals.is_empty() { 3 } else { 8 }
             }
-            Self::Datagram { from, bytes, at } => {
+            Self::Datagram { from, bytes, at, delivery } => {
                 put_address(into, *from);
                 put_time(into, *at);
+                delivery.iter().for_each(|delivery| put_delivery(into, delivery));
                 into.extend(bytes);
-                4
+                if delivery.is_none() { 4 } else { 18 }
             }
             Self::Gone => 5,
             Self::Group { failure } => {
@@ -358,7 +374,11 @@ impl Event {
                 let received = from.extents()?;
                 Self::Status(Status { open, ended, closed, failure, released, send_buffer, received, arrivals })
             }
-            4 => Self::Datagram { from: from.address()?, at: from.time()?, bytes: from.rest() },
+            4 | 18 => {
+                let (address, at) = (from.address()?, from.time()?);
+                let delivery = if kind == 18 { Some(from.delivery()?) } else { None };
+                Self::Datagram { from: address, at, delivery, bytes: from.rest() }
+            }
             5 => Self::Gone,
             6 => Self::Group { failure: from.failure()? },
             7 => Self::Info(from.info()?),
@@ -387,6 +407,7 @@ mod tests {
         BBR_INFO_BYTES, CongestionControl, FastOpenKeys, Interface, MtuDiscovery, SendStage, TCP_INFO_BYTES, Timing,
     };
     use std::net::{IpAddr, Ipv4Addr};
+    use std::num::NonZeroU8;
     use std::time::Duration;
 
     fn commands() -> Vec<Command> {
@@ -400,6 +421,7 @@ mod tests {
             probe_interval: Some(Duration::from_secs(8)),
             probes_max: Some(9),
             user_timeout: Some(Duration::from_secs(10)),
+            defer_accept: Some(Duration::from_secs(12)),
             service: 11,
             segment_bytes_max: Some(1_000),
             mtu_discovery: Some(MtuDiscovery::Interface),
@@ -411,6 +433,8 @@ mod tests {
             fast_open_keys: Some(FastOpenKeys { primary: [3; 16], backup }),
             ..options
         };
+        let with =
+            DatagramOptions { from: Some(one.ip()), network: Some(u32::MAX), hop_limit: None, service: Some(255) };
         let extents: Extents = vec![Extent { at: 1, len: 2 }, Extent { at: 3, len: u32::MAX }].into();
         vec![
             Command::Listen { local: one, backlog: 7, options: keys(None) },
@@ -426,7 +450,8 @@ mod tests {
             Command::Accept,
             Command::Return { listener: 3 },
             Command::Share { key: [7; SHARE_KEY_BYTES], numbers: vec![1, u32::MAX] },
-            Command::Inherit { key: [8; SHARE_KEY_BYTES] },
+            Command::Inherit { key: [8; SHARE_KEY_BYTES], renumbered: Vec::new() },
+            Command::Inherit { key: [8; SHARE_KEY_BYTES], renumbered: vec![(u32::MAX, 1), (2, 3)] },
             Command::Take,
             Command::Accepted { count: 3 },
             Command::Send { extents: extents.clone(), flags: SendFlags::default() },
@@ -438,19 +463,25 @@ mod tests {
             Command::Set { options },
             Command::Close,
             Command::Abort,
-            Command::SendTo { to: other, bytes: vec![1, 2, 3] },
+            Command::SendTo { to: other, with: DatagramOptions::default(), bytes: vec![1, 2, 3] },
+            Command::SendTo { to: other, with: DatagramOptions { hop_limit: Some(0), ..with }, bytes: vec![1, 2, 3] },
+            Command::SendTo { to: one, with, bytes: Vec::new() },
             Command::Group { change: DatagramChange::Join(one.ip(), Interface::OfRoute) },
             Command::Group { change: DatagramChange::Join(other.ip(), Interface::Number(u32::MAX)) },
             Command::Group { change: DatagramChange::Leave(one.ip(), Interface::Address(Ipv4Addr::new(10, 0, 0, 1))) },
             Command::Group { change: DatagramChange::HopLimit(255) },
             Command::Group { change: DatagramChange::Loop(true) },
+            Command::Group { change: DatagramChange::UnicastHopLimit(NonZeroU8::MIN) },
+            Command::Group { change: DatagramChange::Service(255) },
+            Command::Group { change: DatagramChange::GroupNetwork(Interface::Number(3)) },
             Command::Group { change: DatagramChange::MtuDiscovery(MtuDiscovery::Probe) },
             Command::Group { change: DatagramChange::Timing(Timing { received: true, ..Timing::default() }) },
         ]
     }
 
     fn events() -> Vec<Event> {
-        let (one, other) = ("10.0.0.1:80".parse().unwrap(), "[fd00::1]:65535".parse().unwrap());
+        let (one, other): (SocketAddr, SocketAddr) =
+            ("10.0.0.1:80".parse().unwrap(), "[fd00::1]:65535".parse().unwrap());
         let status = Status {
             open: true,
             ended: false,
@@ -464,6 +495,7 @@ mod tests {
         let at = SystemTime::UNIX_EPOCH + Duration::from_nanos(1_700_000_000_123_456_789);
         let arrivals = vec![Arrival { bytes: 4, at: None }, Arrival { bytes: 5, at: Some(at) }];
         let sent = SendTime { id: 7, stage: SendStage::Sent, at };
+        let delivery = Delivery { to: one.ip(), network: Some(u32::MAX), hop_limit: 255, service: 3 };
         let times = vec![sent, SendTime { stage: SendStage::Acknowledged, ..sent }];
         vec![
             Event::Made { local: one },
@@ -481,8 +513,15 @@ mod tests {
             Event::Yours,
             Event::Offer,
             Event::NoneWaiting,
-            Event::Datagram { from: one, bytes: Vec::new(), at: Some(at) },
-            Event::Datagram { from: one, bytes: Vec::new(), at: None },
+            Event::Datagram { from: one, bytes: Vec::new(), at: Some(at), delivery: None },
+            Event::Datagram { from: one, bytes: Vec::new(), at: None, delivery: None },
+            Event::Datagram { from: one, bytes: Vec::new(), at: None, delivery: Some(delivery) },
+            Event::Datagram {
+                from: one,
+                bytes: Vec::new(),
+                at: Some(at),
+                delivery: Some(Delivery { network: None, ..delivery }),
+            },
             Event::Gone,
             Event::Info(Box::new(ConnectionInfo {
                 tcp_info: [5; TCP_INFO_BYTES],
@@ -537,7 +576,7 @@ mod tests {
         assert_eq!(Command::parse(kind, &bytes), None, "an address of IPv4 has 32 bits");
         let group = IpAddr::V4(Ipv4Addr::new(239, 1, 2, 3));
         for (interface, odd) in [
-            // A port, a word that says nothing, no such kind of interface, no such change.
+            // A port, a word that says nothing, no such kind of interface, a change without these bytes.
             (Interface::OfRoute, (18, 1)),
             (Interface::OfRoute, (21, 1)),
             (Interface::Number(1), (20, 3)),
@@ -549,9 +588,10 @@ mod tests {
             assert_eq!(Command::parse(kind, &bytes), None, "{odd:?}");
         }
         assert_eq!(Command::parse(tag(11, 1), &[3, 2]), None);
+        assert_eq!(Command::parse(tag(11, 1), &[6, 0]), None, "a hop limit of 0");
         let kind = Command::Set { options: SocketOptions::default() }.write(1, &mut bytes);
         let timing = bytes.len() - 1;
-        for (place, value) in [(1, 1 << 6), (2, 3), (timing - 1, 5), (timing, 1 << 3)] {
+        for (place, value) in [(1, 1 << 7), (2, 3), (timing - 1, 5), (timing, 1 << 3)] {
             let mut odd = bytes.clone();
             odd[place] = value;
             assert_eq!(Command::parse(kind, &odd), None, "a flag or an algorithm that has no meaning");

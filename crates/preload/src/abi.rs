@@ -11,6 +11,7 @@
     reason = "the manual page of each function has its conditions"
 )]
 
+mod control;
 mod descriptors;
 mod interfaces;
 mod names;

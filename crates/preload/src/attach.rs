@@ -67,7 +67,9 @@ pub(crate) fn attach() -> Result<Client> {
 pub(crate) fn resolve(name: &str) -> Result<Vec<IpAddr>> {
     match begin()?.ask(&Question::Resolve(name.to_owned()), &[])? {
         (Answer::Addresses(addresses), _) => Ok(addresses),
-        (Answer::Terms(_) | Answer::Memory | Answer::Interfaces(_) | Answer::Refused(_), _) => Err(Error(libc::EIO)),
+        (Answer::Terms(_) | Answer::Memory | Answer::Interfaces(_) | Answer::Described(_) | Answer::Refused(_), _) => {
+            Err(Error(libc::EIO))
+        }
     }
 }
 
@@ -75,7 +77,25 @@ pub(crate) fn resolve(name: &str) -> Result<Vec<IpAddr>> {
 pub(crate) fn interfaces() -> Result<Vec<Interface>> {
     match begin()?.ask(&Question::Interfaces, &[])? {
         (Answer::Interfaces(interfaces), _) => Ok(interfaces),
-        (Answer::Terms(_) | Answer::Memory | Answer::Addresses(_) | Answer::Refused(_), _) => Err(Error(libc::EIO)),
+        (Answer::Terms(_) | Answer::Memory | Answer::Addresses(_) | Answer::Described(_) | Answer::Refused(_), _) => {
+            Err(Error(libc::EIO))
+        }
+    }
+}
+
+/// Lets the broker keep the description of a socket, whose placeholder has this inode, for the process that receives it.
+pub(crate) fn pass(inode: u64, description: String) -> Result<()> {
+    begin()?.ask(&Question::Pass(inode, description), &[])?;
+    Ok(())
+}
+
+/// Returns the description of a socket that another process has passed, if it is one.
+pub(crate) fn received(inode: u64) -> Result<Option<String>> {
+    match begin()?.ask(&Question::Receive(inode), &[])? {
+        (Answer::Described(description), _) => Ok(description),
+        (Answer::Terms(_) | Answer::Memory | Answer::Addresses(_) | Answer::Interfaces(_) | Answer::Refused(_), _) => {
+            Err(Error(libc::EIO))
+        }
     }
 }
 

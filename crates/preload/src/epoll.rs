@@ -14,7 +14,7 @@ use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 /// The data of this library's own entries in the kernel's set. A program's own data is an address or a small number.
-const OWN_DATA: u64 = 0x5369_6761_6f77_6e21;
+pub(crate) const OWN_DATA: u64 = 0x5369_6761_6f77_6e21;
 /// How many waits may find siga sockets ready before one also asks the kernel, so that foreign descriptors are not neglected.
 const WAITS_WITHOUT_KERNEL_MAX: u32 = 8;
 /// Largest number of events of foreign descriptors that one wait returns.
@@ -93,6 +93,13 @@ impl Set {
         }
     }
 
+    /// Lets the threads that wait for this set look at it again.
+    pub(crate) fn wake(&mut self) {
+        if self.sleepers > 0 {
+            self.event.iter().for_each(OwnEvent::set);
+        }
+    }
+
     /// Records that the client's descriptor is closed, which also removed it from the kernel's set.
     pub(crate) fn forget_client(&mut self) {
         self.client = None;
@@ -120,6 +127,8 @@ pub(crate) fn control(set: RawFd, operation: i32, number: RawFd, event: Option<l
             if !numbers::set(set, Meaning::EpollSet) {
                 return Err(Error(libc::ENOSPC));
             }
+            // A thread may wait for the set already, in the kernel. It returns, and then waits for siga sockets too.
+            made.event.iter().for_each(OwnEvent::set);
             free.insert(made)
         }
     };

@@ -36,6 +36,7 @@ impl From<ErrorKind> for Error {
             ErrorKind::QuotaExceeded | ErrorKind::OutOfMemory => libc::ENOBUFS,
             ErrorKind::Unsupported => libc::EOPNOTSUPP,
             ErrorKind::Interrupted => libc::EINTR,
+            ErrorKind::NotFound => libc::ENODEV,
             _ => libc::EIO,
         })
     }

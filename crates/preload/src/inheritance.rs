@@ -4,10 +4,10 @@
 //! The text of an environment variable describes the sockets. It identifies a descriptor by the inode of its placeholder, because the
 //! new program may have it under another number.
 
-use crate::errors::Result;
+use crate::errors::{Error, Result};
 use crate::socket::{Family, Kind, Socket, State};
 use crate::world::{self, Bequest, Place, World};
-use crate::{log, sys};
+use crate::{attach, log, sys};
 use siga_iucv::client::{SharedKind, SharedSocket};
 use siga_iucv::record::{Number, ShareKey};
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,6 +50,11 @@ pub(crate) fn describe(passed: Passed) -> Option<String> {
     };
     let meant: Vec<(u64, Place)> =
         places.into_iter().filter(|(inode, place)| inodes.contains(inode) && held.is_of_stack(*place)).collect();
+    describe_sockets(&mut held, meant)
+}
+
+/// Shares sockets, which are given by the inodes of their placeholders and their places, and describes them.
+fn describe_sockets(held: &mut World, meant: Vec<(u64, Place)>) -> Option<String> {
     let mut numbers = Vec::new();
     for (_, place) in &meant {
         numbers.extend(held.socket_at(*place).ok()?.stack_numbers());
@@ -148,6 +153,44 @@ fn parse_socket(text: &str) -> Option<Described> {
     Some(Described { inode, socket, shared })
 }
 
+/// Shares a socket with the process that receives its descriptor in a message (`SCM_RIGHTS`).
+///
+/// # Errors
+/// `EOPNOTSUPP` if the socket has no address and no connection.
+pub(crate) fn pass_on(number: RawFd) -> Result<()> {
+    let (inode, text) = {
+        let mut held = world::lock();
+        let place = held.place(number)?;
+        if !held.is_of_stack(place) {
+            return Err(Error::NOT_SUPPORTED);
+        }
+        let inode = held.socket_at(place)?.inode;
+        (inode, describe_sockets(&mut held, vec![(inode, place)]).ok_or(Error::NOT_SUPPORTED)?)
+    };
+    attach::pass(inode, text)
+}
+
+/// Takes over the socket of a descriptor that this process has received in a message, if another process of this program has passed it.
+pub(crate) fn take_received(number: RawFd) {
+    let Some(inode) = sys::socket_inode(number) else { return };
+    let own = world::lock().number_of_inode(inode);
+    let outcome = match own {
+        Some(own) => world::lock().duplicate(own, number),
+        None => attach::received(inode).and_then(|text| match text.as_deref().and_then(parse_passed) {
+            Some((key, described)) => world::lock().adopt_passed(number, key, described),
+            None => Ok(()),
+        }),
+    };
+    if let Err(error) = outcome {
+        log::line(format_args!("a received socket cannot be used: error {}", error.0));
+    }
+}
+
+fn parse_passed(text: &str) -> Option<(ShareKey, Described)> {
+    let (key, socket) = text.split_once(';')?;
+    Some((parse_key(key)?, parse_socket(socket)?))
+}
+
 /// Takes over the sockets of a description. Runs before the program begins.
 pub(crate) fn take_over(text: &str) {
     let mut parts = text.split(';');
@@ -185,6 +228,31 @@ impl World {
         let place = self.add(number, socket)?;
         numbers.into_iter().for_each(|number| self.bind_number(number, place));
         Ok(())
+    }
+
+    /// Adds a socket that another process has passed, with its first descriptor number.
+    fn adopt_passed(&mut self, number: RawFd, key: ShareKey, described: Described) -> Result<()> {
+        let Described { mut socket, shared, .. } = described;
+        let here = self.client()?.adopt(key, &shared)?;
+        let renumbered = |there: &mut Number| {
+            if let Some(place) = shared.iter().position(|one| one.number == *there) {
+                *there = here[place].number;
+            }
+        };
+        match &mut socket.state {
+            State::Listening { numbers, .. } | State::Bound { numbers, .. } => numbers.iter_mut().for_each(renumbered),
+            State::Connection { number, .. } => renumbered(number),
+            State::Datagrams { v4, v6, .. } => v4.iter_mut().chain(v6).for_each(renumbered),
+            State::New | State::Lost(_) => {}
+        }
+        socket.nonblocking = sys::is_nonblocking(number);
+        self.adopt(number, socket)
+    }
+
+    /// Returns a number of the socket whose placeholder has this inode, if this process has it.
+    fn number_of_inode(&self, inode: u64) -> Option<RawFd> {
+        let place = self.inodes().find(|(known, _)| *known == inode)?.1;
+        self.number_at(place)
     }
 
     fn close_unused(&mut self, numbers: &[Number]) {

@@ -4,7 +4,7 @@ use crate::errors::{Error, Result};
 use crate::options::KEEPALIVE_DEFAULT;
 use crate::world::{Place, World};
 use siga_iucv::client::Client;
-use siga_iucv::options::{Endings, SendFlags, SocketOptions};
+use siga_iucv::options::{DatagramChange, DatagramOptions, Delivery, Endings, SendFlags, SocketOptions};
 use siga_iucv::record::Number;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
@@ -65,16 +65,38 @@ pub(crate) struct Socket {
     /// True if other sockets may have the same address (`SO_REUSEADDR`, `SO_REUSEPORT`).
     pub(crate) shares_address: bool,
     pub(crate) options: SocketOptions,
+    /// The changes that the sockets of the stack for each IP version need, in the order of the program's calls.
+    pub(crate) changes: Vec<Change>,
     /// The idle time before keepalive probes, if they are on.
     pub(crate) keepalive_idle: Duration,
     /// Values of options that have no effect, by level and name, so that the program can read them back.
     pub(crate) other_options: BTreeMap<(i32, i32), Vec<u8>>,
+    /// How many bytes of a stream have to be there so that it counts as readable (`SO_RCVLOWAT`).
+    pub(crate) readable_bytes_min: usize,
     pub(crate) receive_time_max: Option<Duration>,
     pub(crate) send_time_max: Option<Duration>,
     /// True if the program receives no more.
     pub(crate) is_read_shut: bool,
     /// The sets of epoll that watch this socket, each with the number under which it does.
     pub(crate) watched_by: Vec<(RawFd, RawFd)>,
+}
+
+/// A change of the sockets of the stack that belong to a datagram socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) family: Family,
+    pub(crate) change: DatagramChange,
+}
+
+/// What the program says about the bytes that it sends.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Sending {
+    /// The destination of a datagram. `None`: the peer of the socket.
+    pub(crate) to: Option<SocketAddr>,
+    /// The options of a datagram.
+    pub(crate) with: DatagramOptions,
+    /// Whether more bytes follow soon (`MSG_MORE`).
+    pub(crate) more: bool,
 }
 
 /// A received message.
@@ -84,6 +106,15 @@ pub(crate) struct Received {
     pub(crate) bytes: usize,
     /// The sender of a datagram.
     pub(crate) from: Option<SocketAddr>,
+    /// How a datagram arrived.
+    pub(crate) delivery: Option<Delivery>,
+}
+
+impl Received {
+    /// The bytes of a stream, or none.
+    pub(crate) fn of_stream(bytes: usize) -> Self {
+        Self { bytes, from: None, delivery: None }
+    }
 }
 
 impl Socket {
@@ -98,8 +129,10 @@ impl Socket {
             v6_only: false,
             shares_address: false,
             options: SocketOptions::default(),
+            changes: Vec::new(),
             keepalive_idle: KEEPALIVE_DEFAULT,
             other_options: BTreeMap::new(),
+            readable_bytes_min: 1,
             receive_time_max: None,
             send_time_max: None,
             is_read_shut: false,
@@ -115,6 +148,11 @@ impl Socket {
             State::Connection { number, .. } => vec![*number],
             State::Datagrams { v4, v6, .. } => v4.iter().chain(v6).copied().collect(),
         }
+    }
+
+    /// Returns whether an option that is a flag is set.
+    pub(crate) fn has_flag(&self, level: i32, name: i32) -> bool {
+        self.other_options.get(&(level, name)).is_some_and(|value| value.iter().any(|byte| *byte != 0))
     }
 
     /// Closes the sockets of the stack. A connection with unread bytes ends with a reset, as in Linux.
@@ -175,11 +213,13 @@ impl Socket {
     }
 }
 
-fn loopback(like: IpAddr) -> IpAddr {
-    match like {
+/// Returns an address, or in place of the unspecified one the loopback address: as in Linux, the unspecified address stands for this host.
+pub(crate) fn this_host(to: SocketAddr) -> SocketAddr {
+    let loopback: IpAddr = match to.ip() {
         IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-    }
+    };
+    if to.ip().is_unspecified() { SocketAddr::new(loopback, to.port()) } else { to }
 }
 
 pub(crate) fn any(like: &SocketAddr) -> SocketAddr {
@@ -292,6 +332,7 @@ impl World {
                     let mut accepted = Socket::new(socket.family, Kind::Stream, false);
                     (accepted.options, accepted.keepalive_idle) = (socket.options, socket.keepalive_idle);
                     accepted.other_options = socket.other_options.clone();
+                    accepted.readable_bytes_min = socket.readable_bytes_min;
                     accepted.state = State::Connection { number, is_open: true };
                     return Ok((accepted, socket.to_program(remote)));
                 }
@@ -330,8 +371,7 @@ impl World {
 
     fn connect_stream(&mut self, place: Place, to: SocketAddr) -> Result<()> {
         let (socket, client) = self.socket_and_client(place)?;
-        // As in Linux, the unspecified address stands for this host.
-        let to = if to.ip().is_unspecified() { SocketAddr::new(loopback(to.ip()), to.port()) } else { to };
+        let to = this_host(to);
         let local = match &socket.state {
             State::Bound { local, .. } if local.is_ipv4() == to.is_ipv4() => *local,
             State::Bound { local, .. } => SocketAddr::new(any(&to).ip(), local.port()),
@@ -370,16 +410,16 @@ impl World {
     }
 
     /// Sends bytes of a stream, or a datagram.
-    pub(crate) fn send(&mut self, place: Place, bytes: &[u8], to: Option<SocketAddr>, more: bool) -> Result<usize> {
+    pub(crate) fn send(&mut self, place: Place, bytes: &[u8], how: Sending) -> Result<usize> {
         let (socket, client) = self.socket_and_client(place)?;
         match (&socket.state, socket.kind) {
             (State::Lost(error), _) => Err(*error),
             (State::Connection { number, .. }, _) => {
-                Ok(client.send(*number, bytes, SendFlags { more, ..SendFlags::default() })?)
+                Ok(client.send(*number, bytes, SendFlags { more: how.more, ..SendFlags::default() })?)
             }
             (_, Kind::Datagram) => {
-                let to = to.map(|to| socket.to_stack(to)).transpose()?;
-                self.send_datagram(place, bytes, to)
+                let to = how.to.map(|to| socket.to_stack(to)).transpose()?;
+                self.send_datagram(place, bytes, Sending { to, ..how })
             }
             (State::New | State::Bound { .. } | State::Listening { .. }, Kind::Stream) => Err(Error(libc::EPIPE)),
             (State::Datagrams { .. }, Kind::Stream) => Err(Error::NOT_CONNECTED),
@@ -390,7 +430,7 @@ impl World {
     pub(crate) fn receive(&mut self, place: Place, into: &mut [u8], peek: bool) -> Result<Received> {
         let (socket, client) = self.socket_and_client(place)?;
         if socket.is_read_shut {
-            return Ok(Received { bytes: 0, from: None });
+            return Ok(Received::of_stream(0));
         }
         if matches!(socket.state, State::Datagrams { .. }) {
             return self.receive_datagram(place, into, peek);
@@ -400,10 +440,10 @@ impl World {
         }
         let number = socket.connection()?;
         if into.is_empty() {
-            return Ok(Received { bytes: 0, from: None });
+            return Ok(Received::of_stream(0));
         }
         let bytes = if peek { client.peek(number, into)? } else { client.receive(number, into)? };
-        Ok(Received { bytes, from: None })
+        Ok(Received::of_stream(bytes))
     }
 
     /// Shuts down one direction of a connection, or both.
@@ -468,7 +508,7 @@ impl World {
         const HUP: u32 = libc::EPOLLHUP.cast_unsigned();
         const ERR: u32 = libc::EPOLLERR.cast_unsigned();
         let Ok(socket) = self.socket_at(place) else { return ERR | HUP };
-        let is_read_shut = socket.is_read_shut;
+        let (is_read_shut, bytes_min) = (socket.is_read_shut, socket.readable_bytes_min);
         let (numbers, kind) = (socket.stack_numbers(), socket.kind);
         if numbers.is_empty() || matches!(socket.state, State::Bound { .. }) {
             return match (&socket.state, kind) {
@@ -490,6 +530,9 @@ impl World {
                 events |= if failure.is_some() { ERR } else { 0 };
                 // A connection that the program has shut down for sending accepts writes: they fail at once.
                 events |= if sent { OUT } else { 0 };
+                if bytes_min > 1 && !received && failure.is_none() && client.unread(number).unwrap_or(0) < bytes_min {
+                    events &= !IN;
+                }
             }
         }
         if is_read_shut { events | IN | READ_HUP } else { events }

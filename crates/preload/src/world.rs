@@ -233,6 +233,9 @@ impl World {
         });
         sys::own_memory();
         self.client = Some(client);
+        // Threads that sleep do not watch the client's descriptor yet.
+        self.sleepers.iter().flatten().for_each(|sleeper| sleeper.event.set());
+        self.sets.values_mut().for_each(Set::wake);
     }
 
     /// Returns the number of the client's descriptor. It is readable when there is something to do.
@@ -430,6 +433,11 @@ impl World {
     pub(crate) fn inodes(&self) -> impl Iterator<Item = (u64, Place)> {
         let sockets = self.sockets.iter().enumerate();
         sockets.filter_map(|(place, socket)| Some((socket.as_ref()?.inode, place)))
+    }
+
+    /// Returns one of the descriptor numbers of a socket.
+    pub(crate) fn number_at(&self, place: Place) -> Option<RawFd> {
+        self.of_number.iter().find(|(_, of)| **of == place).map(|(number, _)| *number)
     }
 
     /// Returns whether a socket has sockets of the stack that another process can hold too.

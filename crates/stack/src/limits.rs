@@ -211,6 +211,9 @@ pub const TCP_RTO_MIN_LEAST: Duration = Duration::from_millis(1);
 /// Lifetime of a SYN cookie. For this time after the latest cookie, an acknowledgement that belongs to no connection may answer a
 /// cookie. To check such an acknowledgement, the stack computes a hash.
 pub const TCP_COOKIE_TIME: Duration = Duration::from_secs(128);
+/// When the time of a deferred connection ([`TcpOptions::defer_accept`](crate::sockets::TcpOptions::defer_accept)) is over and the queue
+/// of its listener is full, the stack tries again after this time.
+pub(crate) const TCP_DEFERRED_RETRY_TIME: Duration = Duration::from_secs(1);
 /// Maximum number of pairs of a local and a remote address for which the stack stores a Fast Open cookie. One more pair evicts the
 /// pair whose cookie is the oldest.
 pub const TCP_FAST_OPEN_PEERS_MAX: usize = 1_024;

@@ -17,6 +17,7 @@ use crate::limits::{
     UDP_DATAGRAM_OVERHEAD_BYTES, UDP_ERRORS_MAX, UDP_QUEUE_BYTES_MAX, UDP_SEND_TIMES_MAX, UDP_SHARERS_MAX,
     UDP_SOCKETS_MAX,
 };
+use crate::link::frame::DeviceId;
 use crate::seed::{Keyed, Random};
 use crate::slab::{self, Slab};
 use crate::time::Instant;
@@ -50,6 +51,25 @@ pub struct Datagram {
     pub bytes: Vec<u8>,
     /// When the datagram, or the last of its fragments, arrived.
     pub at: Instant,
+    /// The device on which the datagram arrived. `None` if this stack sent it to itself.
+    pub on: Option<DeviceId>,
+    /// TTL (IPv4) or hop limit (IPv6).
+    pub hop_limit: u8,
+    /// Type of service (IPv4) or traffic class (IPv6).
+    pub service: u8,
+}
+
+/// Options of one sent datagram, in place of those of its socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DatagramOptions {
+    /// The source address.
+    pub from: Option<IpAddr>,
+    /// The device over which a datagram to a multicast group or to a link-local address is sent.
+    pub device: Option<DeviceId>,
+    /// TTL or hop limit.
+    pub hop_limit: Option<u8>,
+    /// Type of service or traffic class.
+    pub service: Option<u8>,
 }
 
 /// Why a call on a UDP socket failed.
@@ -427,7 +447,8 @@ mod tests {
     }
 
     fn datagram(from: &str, to: &str, bytes: usize) -> Datagram {
-        Datagram { from: address(from), to: to.parse().unwrap(), bytes: vec![7; bytes], at: Instant::default() }
+        let (from, to, at) = (address(from), to.parse().unwrap(), Instant::default());
+        Datagram { from, to, bytes: vec![7; bytes], at, on: None, hop_limit: 64, service: 0 }
     }
 
     #[test]
@@ -461,8 +482,7 @@ mod tests {
     fn a_udp_socket_with_several_datagrams_gives_one_event() {
         let mut sockets = sockets();
         let id = sockets.bind(address("10.0.0.1:7"), false).unwrap();
-        let from: SocketAddr = "10.0.0.2:9".parse().unwrap();
-        let datagram = || Datagram { from, to: "10.0.0.1".parse().unwrap(), bytes: vec![1], at: Instant::default() };
+        let datagram = || datagram("10.0.0.2:9", "10.0.0.1", 1);
         assert_eq!(sockets.poll_ready(), None);
         sockets.deliver(7, datagram()).unwrap();
         sockets.deliver(7, datagram()).unwrap();

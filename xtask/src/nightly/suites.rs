@@ -66,7 +66,7 @@ pub(super) const SUITES: &[Suite] = &[
         75,
         &[Need::Root, program("unshare", "util-linux"), program("chrt", "util-linux"), program("ip", "iproute2")],
     ),
-    suite("programs", "cargo xtask programs", 12, 24, &[]),
+    suite("programs", "cargo xtask programs", 20, 45, &[]),
     suite("vm", "cargo xtask vm-tests", 10, 30, &[program(vm::QEMU.0, vm::QEMU.1)]),
     suite("sim", "cargo xtask sim --for 30m", 31, 40, &[]),
     suite("fuzz-frames", "cargo xtask fuzz frames --for 10m", 12, 20, &[CXX]),

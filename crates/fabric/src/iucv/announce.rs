@@ -14,13 +14,13 @@ use super::violation::ApplicationViolation;
 use crate::stack_sockets::{failure_kind, send_time, udp_error};
 use siga_iucv::extent::{Extents, size};
 use siga_iucv::limits::{APPLICATION_SOCKETS_MAX, ARRIVALS_MAX, SEND_TIMES_MAX};
-use siga_iucv::options::{SendStage, SendTime};
-use siga_iucv::record::{Arrival, DATAGRAM_BYTES_MAX, Event, GUEST_NUMBERS, Number, Status};
+use siga_iucv::options::{Delivery, SendStage, SendTime};
+use siga_iucv::record::{Arrival, DATAGRAM_BYTES_MAX, DELIVERED_BYTES_MAX, Event, GUEST_NUMBERS, Number, Status};
 use siga_iucv::{BLOCK_BYTES, ROOM};
 use siga_stack::sockets::{ListenerId, TcpEvent, TcpId};
 use siga_stack::stack::tcp::Progress;
 use siga_stack::tcp::ArrivedBytes;
-use siga_stack::udp::{UdpError, UdpId};
+use siga_stack::udp::{Datagram, UdpError, UdpId};
 use std::sync::Arc;
 
 /// The state of a connection as its application knows it from earlier events and commands.
@@ -246,7 +246,9 @@ impl Applications {
             };
             if datagram.bytes.len() <= DATAGRAM_BYTES_MAX {
                 let at = is_timed.then(|| host.clock.wall_time(datagram.at));
-                client.send(socket, &Event::Datagram { from: datagram.from, bytes: datagram.bytes, at })?;
+                let fits = datagram.bytes.len() <= DELIVERED_BYTES_MAX;
+                let delivery = fits.then(|| delivery(host, &datagram));
+                client.send(socket, &Event::Datagram { from: datagram.from, bytes: datagram.bytes, at, delivery })?;
             }
         }
     }
@@ -275,6 +277,11 @@ fn send_times(host: &mut Host<'_>, id: TcpId) -> Vec<SendTime> {
     let next = || host.stack.tcp_take_send_time(id).ok().flatten();
     let times: Vec<_> = std::iter::from_fn(next).take(SEND_TIMES_MAX).collect();
     times.iter().map(|time| send_time(time, host.clock.wall_time(time.at))).collect()
+}
+
+fn delivery(host: &Host<'_>, datagram: &Datagram) -> Delivery {
+    let network = datagram.on.and_then(|device| host.groups.number(device));
+    Delivery { to: datagram.to, network, hop_limit: datagram.hop_limit, service: datagram.service }
 }
 
 /// Takes the times of sent datagrams, as many as a record has room for.

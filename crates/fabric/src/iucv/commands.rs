@@ -14,7 +14,7 @@ use crate::protocol::message::Loss;
 use crate::stack_sockets::{change, connection_info, listen, tcp_error, tcp_options, udp_error, write_flags};
 use siga_iucv::extent::{Extent, size};
 use siga_iucv::limits::{APPLICATION_SOCKETS_MAX, INCOMING_MAX, SEND_BYTES_MAX};
-use siga_iucv::options::{DatagramChange, SendFlags, SocketOptions};
+use siga_iucv::options::{DatagramChange, DatagramOptions, SendFlags, SocketOptions};
 use siga_iucv::record::{Command, Event, GUEST_NUMBERS, Number};
 use siga_stack::sockets::{ListenerId, TcpId};
 use siga_stack::tcp::Config;
@@ -150,21 +150,16 @@ impl Applications {
                 let _ = host.stack.tcp_shutdown(host.at, id);
                 Ok(())
             }
-            Command::Set { options } => {
-                let id = self.connection(place, socket)?;
-                // If the connection has ended, the call fails, which does no harm.
-                let _ = change(host.stack, host.at, id, &options);
-                Ok(())
-            }
+            Command::Set { options } => self.set(host, place, socket, &options),
             Command::Close => self.give_up(host, place, socket, false),
             Command::Abort => self.give_up(host, place, socket, true),
-            Command::SendTo { to, bytes } => self.send_datagram(host, place, socket, to, &bytes),
+            Command::SendTo { to, with, bytes } => self.send_datagram(host, place, socket, (to, with), &bytes),
             Command::Group { change } => self.change_datagrams(host, place, socket, change),
             Command::Pool => self.pool(place, socket),
             Command::Accept => self.accept(host, place, socket),
             Command::Return { listener } => self.take_back(host, place, socket, listener),
             Command::Share { key, numbers } => self.share(host, place, key, &numbers),
-            Command::Inherit { key } => self.inherit(place, &key),
+            Command::Inherit { key, renumbered } => self.inherit(place, &key, &renumbered),
             Command::Take => self.take(host, place, socket),
             Command::Info => {
                 let id = self.connection(place, socket)?;
@@ -178,24 +173,46 @@ impl Applications {
         }
     }
 
+    /// Changes the options of a connection or of a listener.
+    fn set(&mut self, host: &mut Host<'_>, place: usize, socket: Number, options: &SocketOptions) -> Outcome {
+        if let Some(Served::Listener { id, receive_bytes, .. }) = self.served(place, socket) {
+            let id = *id;
+            // The listener keeps its options if the new ones are not valid.
+            if host.stack.tcp_set_listener(id, &tcp_options(host.stack.tcp_defaults(), options)).is_ok() {
+                *receive_bytes = receive_bytes_of(host, options);
+            }
+            return Ok(());
+        }
+        let id = self.connection(place, socket)?;
+        // If the connection has ended, the call fails, which does no harm.
+        let _ = change(host.stack, host.at, id, options);
+        Ok(())
+    }
+
     fn send_datagram(
         &mut self,
         host: &mut Host<'_>,
         place: usize,
         socket: Number,
-        to: SocketAddr,
+        (to, with): (SocketAddr, DatagramOptions),
         bytes: &[u8],
     ) -> Outcome {
         let Some(Served::Datagrams { id, .. }) = self.served(place, socket) else {
             return Err(ApplicationViolation::NoDatagrams(socket));
         };
         let id = *id;
-        // The application learns of a datagram that is too long for its path, so that it can send shorter ones. UDP does not guarantee
-        // delivery, so other failures are ignored.
-        if let Err(UdpError::TooLarge(_)) = host.stack.udp_send(host.at, id, Some(to), bytes)
-            && let Some(client) = self.client(place)
-        {
-            client.replies.push_back((socket, Event::TooLong));
+        let sent = host.groups.send(host.stack, host.at, id, to, bytes, with);
+        // The application learns of a datagram that is too long for its path, so that it can send shorter ones, and of options that are
+        // not valid. UDP does not guarantee delivery, so other failures are ignored.
+        let event = match sent {
+            Err(UdpError::TooLarge(_)) => Event::TooLong,
+            Err(UdpError::NotOurs | UdpError::NoDevice | UdpError::Address) if with != DatagramOptions::default() => {
+                Event::Failed { why: ErrorKind::InvalidInput }
+            }
+            Ok(()) | Err(_) => return Ok(()),
+        };
+        if let Some(client) = self.client(place) {
+            client.replies.push_back((socket, event));
         }
         Ok(())
     }
@@ -290,8 +307,7 @@ impl Applications {
         }
         let id = listen(host.stack, local, backlog, options)?;
         self.of_listener.insert(id, (place, socket));
-        let receive_bytes = options.receive_buffer.map(Config::receive_buffer_for);
-        let receive_bytes = receive_bytes.unwrap_or(host.stack.tcp_defaults().config.receive_buffer_bytes);
+        let receive_bytes = receive_bytes_of(host, options);
         let local = host.stack.tcp_listener_address(id).map_err(tcp_error)?;
         let (is_marked, is_pooled, is_offered) = (false, false, false);
         let credit = INCOMING_MAX;
@@ -474,4 +490,10 @@ impl Applications {
             }
         }
     }
+}
+
+/// Returns the size of the receive buffer with which connections of a listener with these options begin.
+fn receive_bytes_of(host: &Host<'_>, options: &SocketOptions) -> usize {
+    let receive_bytes = options.receive_buffer.map(Config::receive_buffer_for);
+    receive_bytes.unwrap_or(host.stack.tcp_defaults().config.receive_buffer_bytes)
 }

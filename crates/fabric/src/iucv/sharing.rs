@@ -15,6 +15,7 @@ use crate::limits::{BEQUEST_TIME_MAX, BEQUESTS_MAX, BEQUESTS_OF_APPLICATION_MAX}
 use crate::protocol::message::Loss;
 use siga_iucv::BLOCK_BYTES;
 use siga_iucv::extent::{Table, table};
+use siga_iucv::limits::APPLICATION_SOCKETS_MAX;
 use siga_iucv::record::{Event, GUEST_NUMBERS, Number, ShareKey};
 use siga_stack::sockets::{ListenerId, TcpId};
 use siga_stack::time::Instant;
@@ -255,16 +256,42 @@ impl Applications {
         Ok(())
     }
 
-    /// Makes an application without sockets a holder of the sockets that were shared with a key.
-    pub(super) fn inherit(&mut self, place: usize, key: &ShareKey) -> Outcome {
+    /// Returns the numbers that an application asks for with the sockets of a bequest, or `None` if it cannot have them.
+    fn inherited_numbers(
+        &mut self,
+        place: usize,
+        sockets: &[(Number, Handle)],
+        renumbered: &[(Number, Number)],
+    ) -> Option<Vec<Number>> {
+        let is_held = |handle: &Handle| self.sharing.applications(*handle).any(|(holder, _)| holder == place);
+        if sockets.iter().any(|(_, handle)| is_held(handle)) {
+            return None;
+        }
+        let client = self.client(place)?;
+        if renumbered.is_empty() {
+            return client.sockets.is_empty().then(|| sockets.iter().map(|(number, _)| *number).collect());
+        }
+        let mut taken = HashSet::new();
+        let renumbered: Table<Number, Number> = renumbered.iter().copied().collect();
+        let mut number = |there: &Number| {
+            let here = *renumbered.get(there)?;
+            (here < GUEST_NUMBERS && !client.sockets.contains_key(&here) && taken.insert(here)).then_some(here)
+        };
+        let numbers: Option<Vec<Number>> = sockets.iter().map(|(there, _)| number(there)).collect();
+        numbers.filter(|numbers| client.sockets.len() + numbers.len() <= APPLICATION_SOCKETS_MAX)
+    }
+
+    /// Makes an application a holder of the sockets that were shared with a key.
+    pub(super) fn inherit(&mut self, place: usize, key: &ShareKey, renumbered: &[(Number, Number)]) -> Outcome {
         let found = self.sharing.bequests.iter().position(|bequest| bequest.key == *key);
-        let Some(client) = self.client(place) else { return Ok(()) };
-        let Some(found) = found.filter(|_| client.sockets.is_empty()) else {
+        let sockets = found.map(|found| self.sharing.bequests[found].sockets.clone()).unwrap_or_default();
+        let numbers = self.inherited_numbers(place, &sockets, renumbered);
+        let (Some(found), Some(numbers)) = (found, numbers) else {
             self.reply(place, 0, Event::Shared { done: false });
             return Ok(());
         };
         let Bequest { id: bequest, sockets, .. } = self.sharing.bequests.remove(found);
-        for (number, handle) in sockets {
+        for (number, (_, handle)) in numbers.into_iter().zip(sockets) {
             let served = match handle {
                 Handle::Connection(id) => Served::Elsewhere { id },
                 Handle::Listener(id) => {

@@ -22,6 +22,16 @@ fn shared_sockets_are_inherited_once_and_only_with_their_key() {
     assert_eq!(heir.inherit(wrong, &shared).unwrap_err().kind(), ErrorKind::NotFound);
     heir.inherit(key, &shared).unwrap();
     assert_eq!(other.inherit(key, &shared).unwrap_err().kind(), ErrorKind::NotFound);
+    // An application with sockets of its own gets them under other numbers. One that holds a socket cannot get it again.
+    let [first, second] = [[9; 16], [10; 16]];
+    let shared = owner.share(first, &[]).unwrap();
+    owner.share(second, &[]).unwrap();
+    assert_eq!(heir.adopt(first, &shared).unwrap_err().kind(), ErrorKind::NotFound);
+    let own = other.bind("10.0.1.1:1001".parse().unwrap()).unwrap();
+    let adopted = other.adopt(first, &shared).unwrap();
+    assert_ne!(adopted[0].number, own);
+    assert_eq!(other.adopt(second, &shared).unwrap_err().kind(), ErrorKind::NotFound);
+    other.close(adopted[0].number);
     // The socket closes with its last holder.
     owner.close(socket);
     assert_eq!(other.bind("10.0.1.1:1000".parse().unwrap()).unwrap_err().kind(), ErrorKind::AddrInUse);

@@ -34,14 +34,20 @@ impl Client {
         if self.sockets.len() >= APPLICATION_SOCKETS_MAX {
             return Err(ErrorKind::QuotaExceeded.into());
         }
+        let number = self.take_number();
+        self.sockets.insert(number, Socket::new(kind, Stage::Asked, false));
+        self.send_command_now(number, command);
+        Ok(number)
+    }
+
+    /// Returns the next number that no socket has.
+    pub(super) fn take_number(&mut self) -> Number {
         while self.sockets.contains_key(&self.next) {
             self.next = (self.next + 1) % GUEST_NUMBERS;
         }
         let number = self.next;
         self.next = (self.next + 1) % GUEST_NUMBERS;
-        self.sockets.insert(number, Socket::new(kind, Stage::Asked, false));
-        self.send_command_now(number, command);
-        Ok(number)
+        number
     }
 
     /// Sends a command, or queues it until there is room. The guest first learns which bytes the application has read.

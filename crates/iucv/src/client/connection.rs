@@ -5,7 +5,7 @@ use crate::extent::{Extent, size};
 use crate::limits::{
     ARRIVALS_HELD_MAX, CROWDED_FROM_BYTES, CROWDED_SEND_BYTES_MAX, SEND_BYTES_MAX, SEND_TIMES_HELD_MAX,
 };
-use crate::options::{ConnectionInfo, Readiness, SendTime};
+use crate::options::{ConnectionInfo, Delivery, Readiness, SendTime};
 use crate::record::{Arrival, Number, Status};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -90,10 +90,19 @@ pub(super) enum Use {
     Refused,
 }
 
+/// A received datagram.
+#[derive(Debug)]
+pub(super) struct Datagram {
+    pub(super) from: SocketAddr,
+    pub(super) bytes: Vec<u8>,
+    pub(super) at: Option<SystemTime>,
+    pub(super) delivery: Option<Delivery>,
+}
+
 /// State of a datagram socket.
 #[derive(Debug, Default)]
 pub(super) struct Datagrams {
-    pub(super) queue: VecDeque<(SocketAddr, Vec<u8>, Option<SystemTime>)>,
+    pub(super) queue: VecDeque<Datagram>,
     /// Whether the guest refused a datagram because it was too long, since the last call that reported this.
     pub(super) too_long: bool,
     pub(super) used: Use,

@@ -4,8 +4,8 @@ use super::Client;
 use super::connection::{Datagrams, Kind};
 #[cfg(doc)]
 use crate::limits::ANSWER_TIME_MAX;
-use crate::options::DatagramChange;
-use crate::record::{Command, DATAGRAM_BYTES_MAX, Number};
+use crate::options::{DatagramChange, DatagramOptions};
+use crate::record::{Command, DATAGRAM_BYTES_MAX, DELIVERED_BYTES_MAX, Number};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 
@@ -56,9 +56,24 @@ impl Client {
     /// Sends a datagram.
     ///
     /// # Errors
-    /// Returns `InvalidInput` if the datagram is too long, or if an earlier one was longer than the MTU of its path and was not sent, and
-    /// `WouldBlock` if there is no room. Returns an error that the network reported about an earlier datagram.
+    /// Returns the same errors as [`Client::send_to_with`].
     pub fn send_to(&mut self, socket: Number, bytes: &[u8], to: SocketAddr) -> io::Result<usize> {
+        self.send_to_with(socket, bytes, to, DatagramOptions::default())
+    }
+
+    /// Sends a datagram with options of its own.
+    ///
+    /// # Errors
+    /// Returns `InvalidInput` if the datagram is too long, or if an earlier one was longer than the MTU of its path and was not sent, and
+    /// `WouldBlock` if there is no room. Returns an error that the network reported about an earlier datagram, or with which the guest
+    /// refused the options of an earlier one.
+    pub fn send_to_with(
+        &mut self,
+        socket: Number,
+        bytes: &[u8],
+        to: SocketAddr,
+        with: DatagramOptions,
+    ) -> io::Result<usize> {
         self.alive()?;
         let Kind::Datagrams(datagrams) = &mut self.socket(socket)?.kind else {
             return Err(ErrorKind::InvalidInput.into());
@@ -66,13 +81,14 @@ impl Client {
         if let Some(error) = datagrams.error.take() {
             return Err(error.into());
         }
-        if std::mem::take(&mut datagrams.too_long) || bytes.len() > DATAGRAM_BYTES_MAX {
+        let bytes_max = if with.from.is_some() { DELIVERED_BYTES_MAX } else { DATAGRAM_BYTES_MAX };
+        if std::mem::take(&mut datagrams.too_long) || bytes.len() > bytes_max {
             return Err(ErrorKind::InvalidInput.into());
         }
         if !self.unsent.is_empty() || !self.link.has_room() {
             return Err(self.starve(socket));
         }
-        self.send_command(socket, Command::SendTo { to, bytes: bytes.to_vec() });
+        self.send_command(socket, Command::SendTo { to, with, bytes: bytes.to_vec() });
         self.link.commands.publish();
         Ok(bytes.len())
     }

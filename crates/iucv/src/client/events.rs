@@ -1,6 +1,6 @@
 //! Handles events of the guest. The client checks each event against its own state before it applies the event.
 
-use super::connection::{Ask, Connection, Kind, Pool, Socket, Stage};
+use super::connection::{Ask, Connection, Datagram, Kind, Pool, Socket, Stage};
 use super::{Client, under_way};
 use crate::extent::size;
 use crate::limits::{APPLICATION_SOCKETS_MAX, DATAGRAM_QUEUE_BYTES_MAX, INCOMING_MAX};
@@ -75,11 +75,11 @@ impl Client {
             return Err("an event of datagrams for what has none");
         };
         match event {
-            Event::Datagram { from, bytes, at } => {
+            Event::Datagram { from, bytes, at, delivery } => {
                 if datagrams.bytes + bytes.len() <= DATAGRAM_QUEUE_BYTES_MAX && *stage != Stage::Closing {
                     // An empty datagram counts as one byte, because it uses memory too.
                     datagrams.bytes += bytes.len().max(1);
-                    datagrams.queue.push_back((from, bytes, at));
+                    datagrams.queue.push_back(Datagram { from, bytes, at, delivery });
                     self.announce(number);
                 }
                 Ok(())

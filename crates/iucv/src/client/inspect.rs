@@ -1,11 +1,22 @@
 //! Calls that look at received bytes and at the state of a connection, and change neither.
 
 use super::Client;
-use super::connection::{Connection, Kind, Socket};
-use crate::options::Endings;
+use super::connection::{Connection, Datagram, Kind, Socket};
+use crate::options::{Delivery, Endings};
 use crate::record::Number;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+
+/// The next datagram of a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NextDatagram {
+    /// The length of the datagram, which may be more than was copied.
+    pub bytes: usize,
+    /// The address of the sender.
+    pub from: SocketAddr,
+    /// How the datagram arrived. `None` if it is longer than [`DELIVERED_BYTES_MAX`](crate::record::DELIVERED_BYTES_MAX).
+    pub delivery: Option<Delivery>,
+}
 
 impl Client {
     /// Copies received bytes as [`Client::receive`] does, but leaves them for the next receive (`MSG_PEEK` of Linux).
@@ -28,12 +39,11 @@ impl Client {
         if done > 0 { Ok(done) } else { connection.nothing_received() }
     }
 
-    /// Copies the next datagram as [`Client::receive_from`] does, but leaves it for the next receive. Returns the length of the
-    /// datagram, which may be more than `into` takes.
+    /// Copies the next datagram as [`Client::receive_from`] does, but leaves it for the next receive.
     ///
     /// # Errors
     /// Returns `WouldBlock` if no datagram waits. Returns an error that the network reported about an earlier datagram.
-    pub fn peek_from(&mut self, socket: Number, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+    pub fn peek_from(&mut self, socket: Number, into: &mut [u8]) -> io::Result<NextDatagram> {
         self.alive()?;
         self.use_here(socket)?;
         let Kind::Datagrams(datagrams) = &mut self.socket(socket)?.kind else {
@@ -42,16 +52,26 @@ impl Client {
         if let Some(error) = datagrams.error.take() {
             return Err(error.into());
         }
-        let (from, bytes, _) = datagrams.queue.front().ok_or(ErrorKind::WouldBlock)?;
+        let Datagram { from, bytes, delivery, .. } = datagrams.queue.front().ok_or(ErrorKind::WouldBlock)?;
         let count = bytes.len().min(into.len());
         into[..count].copy_from_slice(&bytes[..count]);
-        Ok((bytes.len(), *from))
+        Ok(NextDatagram { bytes: bytes.len(), from: *from, delivery: *delivery })
     }
 
     /// Returns whether this application has received bytes of a connection and not read them. The end of the stream does not count.
     pub fn holds_unread(&mut self, socket: Number) -> bool {
         self.work();
         matches!(self.sockets.get(&socket), Some(Socket { kind: Kind::Connection(known), .. }) if known.unread > 0)
+    }
+
+    /// Returns the number of bytes that this application has sent on a connection and the peer has not acknowledged, as far as it knows
+    /// (`SIOCOUTQ` of Linux).
+    ///
+    /// # Errors
+    /// Returns an error if the socket is no connection, or if the client has ended.
+    pub fn undelivered(&mut self, socket: Number) -> io::Result<usize> {
+        self.work();
+        Ok(self.connection(socket)?.under_way)
     }
 
     /// Returns which directions of a connection have ended, and whether it has failed.

@@ -7,7 +7,7 @@
 
 use super::Client;
 use super::connection::{Ask, Connection, Datagrams, Kind, Pool, Socket, Stage, Use};
-use crate::limits::ANSWER_TIME_MAX;
+use crate::limits::{ANSWER_TIME_MAX, APPLICATION_SOCKETS_MAX};
 use crate::record::{Command, Number, ShareKey};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -88,6 +88,42 @@ impl Client {
     /// # Errors
     /// Returns an error if no sockets were shared with this key, or if the guest does not answer within [`ANSWER_TIME_MAX`].
     pub fn inherit(&mut self, key: ShareKey, sockets: &[SharedSocket]) -> io::Result<()> {
+        self.insert_inherited(sockets);
+        let outcome = self.await_inherited(key, Vec::new());
+        if outcome.is_err() {
+            self.sockets.clear();
+        }
+        outcome
+    }
+
+    /// Takes over sockets as [`Client::inherit`] does. This client may have other sockets, so the new ones get other numbers. Returns the
+    /// sockets with these.
+    ///
+    /// # Errors
+    /// Returns the same errors as [`Client::inherit`], and an error if this client already holds one of the sockets.
+    pub fn adopt(&mut self, key: ShareKey, sockets: &[SharedSocket]) -> io::Result<Vec<SharedSocket>> {
+        self.alive()?;
+        if self.sockets.len() + sockets.len() > APPLICATION_SOCKETS_MAX {
+            return Err(ErrorKind::QuotaExceeded.into());
+        }
+        let here: Vec<SharedSocket> =
+            sockets.iter().map(|socket| SharedSocket { number: self.take_number(), ..*socket }).collect();
+        self.insert_inherited(&here);
+        let renumbered = sockets.iter().zip(&here).map(|(there, here)| (there.number, here.number)).collect();
+        let outcome = self.await_inherited(key, renumbered);
+        if outcome.is_err() {
+            here.iter().for_each(|socket| _ = self.sockets.remove(&socket.number));
+        }
+        outcome.map(|()| here)
+    }
+
+    fn await_inherited(&mut self, key: ShareKey, renumbered: Vec<(Number, Number)>) -> io::Result<()> {
+        self.shared = None;
+        self.send_command_now(0, Command::Inherit { key, renumbered });
+        self.await_shared()
+    }
+
+    fn insert_inherited(&mut self, sockets: &[SharedSocket]) {
         for SharedSocket { number, local, kind } in sockets {
             let kind = match kind {
                 SharedKind::Connection(remote) => {
@@ -102,13 +138,6 @@ impl Client {
             };
             self.sockets.insert(*number, Socket::new(kind, Stage::Made(*local), false));
         }
-        self.shared = None;
-        self.send_command_now(0, Command::Inherit { key });
-        let outcome = self.await_shared();
-        if outcome.is_err() {
-            self.sockets.clear();
-        }
-        outcome
     }
 
     /// Makes a listener pooled, and gives back the connections that were announced before and not accepted.

@@ -189,7 +189,7 @@ fn events_of_unknown_sockets_end_the_attachment() {
         (0, Event::Made { local: local() }, "a socket that there is already, socket 0"),
         (0, Event::Refused { why: ErrorKind::AddrInUse }, "a refusal of what there is"),
         (0, Event::Gone, "an end of what was not given up"),
-        (0, Event::Datagram { from: remote(), bytes: vec![1], at: None }, "an event of datagrams"),
+        (0, Event::Datagram { from: remote(), bytes: vec![1], at: None, delivery: None }, "an event of datagrams"),
         (0, Event::Group { failure: None }, "an event of datagrams"),
         (0, Event::TooLong, "an event of datagrams"),
         (0, statistics(1), "statistics that the application did not ask for"),

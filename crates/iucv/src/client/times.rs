@@ -1,7 +1,7 @@
 //! The times of datagrams and of sent bytes, for applications that want to know them.
 
 use super::Client;
-use super::connection::Kind;
+use super::connection::{Datagram, Kind};
 use crate::options::SendTime;
 use crate::record::Number;
 use std::io::{self, ErrorKind};
@@ -26,7 +26,7 @@ impl Client {
         if let Some(error) = datagrams.error.take() {
             return Err(error.into());
         }
-        let (from, bytes, at) = datagrams.queue.pop_front().ok_or(ErrorKind::WouldBlock)?;
+        let Datagram { from, bytes, at, .. } = datagrams.queue.pop_front().ok_or(ErrorKind::WouldBlock)?;
         datagrams.bytes -= bytes.len().max(1);
         let count = bytes.len().min(into.len());
         into[..count].copy_from_slice(&bytes[..count]);

@@ -3,11 +3,12 @@
 use crate::extent::{Extent, Extents, size};
 use crate::limits::{ARRIVALS_MAX, EXTENTS_MAX, SEND_TIMES_MAX, SHARED_NUMBERS_MAX};
 use crate::options::{
-    CongestionControl, ConnectionInfo, DatagramChange, FastOpenKeys, Interface, MtuDiscovery, SendFlags, SendStage,
-    SendTime, SocketOptions, Timing,
+    CongestionControl, ConnectionInfo, DatagramChange, DatagramOptions, Delivery, FastOpenKeys, Interface,
+    MtuDiscovery, SendFlags, SendStage, SendTime, SocketOptions, Timing,
 };
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::num::NonZeroU8;
 use std::time::{Duration, SystemTime};
 
 /// Kinds of errors. A record contains an index into this array.
@@ -116,6 +117,9 @@ impl Reader<'_> {
             }
             4 => DatagramChange::MtuDiscovery(self.mtu_discovery()??),
             5 => DatagramChange::Timing(self.timing()?),
+            6 => DatagramChange::UnicastHopLimit(NonZeroU8::new(self.u8()?)?),
+            7 => DatagramChange::Service(self.u8()?),
+            8 => DatagramChange::GroupNetwork(self.interface()?),
             _ => return None,
         })
     }
@@ -134,6 +138,24 @@ impl Reader<'_> {
         }
     }
 
+    pub(super) fn delivery(&mut self) -> Option<Delivery> {
+        let (to, network, hop_limit, service) = (self.ip()?, self.u32()?, self.u8()?, self.u8()?);
+        Some(Delivery { to, network: (network != 0).then_some(network), hop_limit, service })
+    }
+
+    pub(super) fn datagram_options(&mut self) -> Option<DatagramOptions> {
+        let [from, network, hop_limit, service] = self.flags()?;
+        if !(from || network || hop_limit || service) {
+            return None;
+        }
+        Some(DatagramOptions {
+            from: if from { Some(self.ip()?) } else { None },
+            network: if network { Some(self.u32()?) } else { None },
+            hop_limit: if hop_limit { Some(self.u8()?) } else { None },
+            service: if service { Some(self.u8()?) } else { None },
+        })
+    }
+
     pub(super) fn extents(&mut self) -> Option<Extents> {
         let mut extents = Extents::new();
         while !self.0.is_empty() {
@@ -150,6 +172,13 @@ impl Reader<'_> {
         let (numbers, []) = self.0.as_chunks::<4>() else { return None };
         self.0 = &[];
         (numbers.len() <= SHARED_NUMBERS_MAX).then(|| numbers.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect())
+    }
+
+    /// Reads pairs of numbers of sockets up to the end of the record.
+    pub(super) fn pairs(&mut self) -> Option<Vec<(u32, u32)>> {
+        let numbers = self.numbers()?;
+        let (pairs, []) = numbers.as_chunks::<2>() else { return None };
+        Some(pairs.iter().map(|[first, second]| (*first, *second)).collect())
     }
 
     pub(super) fn send_flags(&mut self) -> Option<SendFlags> {
@@ -207,7 +236,7 @@ impl Reader<'_> {
 
     pub(super) fn options(&mut self) -> Option<SocketOptions> {
         let [no_delay, send, receive, linger, keepalive, fast_open, keys, backup] = self.flags()?;
-        let [cork, unsent, segment, probe_interval, probes, user] = self.flags()?;
+        let [cork, unsent, segment, probe_interval, probes, user, defer] = self.flags()?;
         let congestion = match self.u8()? {
             u8::MAX => None,
             index => Some(CongestionControl::ALL.get(usize::from(index)).copied()?),
@@ -216,6 +245,7 @@ impl Reader<'_> {
         let buffers = (size(self.u32()?), size(self.u32()?));
         let times = (Duration::from_nanos(self.u64()?), Duration::from_nanos(self.u64()?));
         let probe_times = (Duration::from_nanos(self.u64()?), Duration::from_nanos(self.u64()?));
+        let defer_time = Duration::from_nanos(self.u64()?);
         let (probes_max, service) = (self.u8()?, self.u8()?);
         let fast_open_pending_max = size(self.u32()?);
         let (unsent_max, segment_bytes_max) = (self.u32()?, self.u16()?);
@@ -244,6 +274,7 @@ impl Reader<'_> {
             fast_open,
             fast_open_pending_max,
             fast_open_keys,
+            defer_accept: defer.then_some(defer_time),
             mtu_discovery,
             timing,
         })
@@ -268,9 +299,19 @@ pub(super) fn put_change(into: &mut Vec<u8>, change: DatagramChange) {
         DatagramChange::Loop(on) => return into.extend([3, u8::from(on)]),
         DatagramChange::MtuDiscovery(discovery) => return into.extend([4, discovery_code(Some(discovery))]),
         DatagramChange::Timing(timing) => return into.extend([5, timing_code(timing)]),
+        DatagramChange::UnicastHopLimit(hops) => return into.extend([6, hops.get()]),
+        DatagramChange::Service(service) => return into.extend([7, service]),
+        DatagramChange::GroupNetwork(interface) => {
+            into.push(8);
+            return put_interface(into, interface);
+        }
     };
     into.push(kind);
     put_address(into, SocketAddr::new(group, 0));
+    put_interface(into, interface);
+}
+
+fn put_interface(into: &mut Vec<u8>, interface: Interface) {
     let (kind, word) = match interface {
         Interface::OfRoute => (0, 0),
         Interface::Address(own) => (1, own.to_bits()),
@@ -278,6 +319,24 @@ pub(super) fn put_change(into: &mut Vec<u8>, change: DatagramChange) {
     };
     into.push(kind);
     into.extend(word.to_le_bytes());
+}
+
+/// Size of a [`Delivery`] in a record, in bytes.
+pub(super) const DELIVERY_BYTES: usize = 25;
+
+pub(super) fn put_delivery(into: &mut Vec<u8>, delivery: &Delivery) {
+    put_address(into, SocketAddr::new(delivery.to, 0));
+    into.extend(delivery.network.unwrap_or(0).to_le_bytes());
+    into.extend([delivery.hop_limit, delivery.service]);
+}
+
+pub(super) fn put_datagram_options(into: &mut Vec<u8>, options: &DatagramOptions) {
+    let DatagramOptions { from, network, hop_limit, service } = options;
+    into.push(put_flags(&[from.is_some(), network.is_some(), hop_limit.is_some(), service.is_some()]));
+    from.iter().for_each(|from| put_address(into, SocketAddr::new(*from, 0)));
+    network.iter().for_each(|network| into.extend(network.to_le_bytes()));
+    into.extend(hop_limit);
+    into.extend(service);
 }
 
 fn discovery_code(discovery: Option<MtuDiscovery>) -> u8 {
@@ -354,6 +413,7 @@ pub(super) fn put_options(into: &mut Vec<u8>, options: &SocketOptions) {
         options.probe_interval.is_some(),
         options.probes_max.is_some(),
         options.user_timeout.is_some(),
+        options.defer_accept.is_some(),
     ]));
     let index = |chosen| CongestionControl::ALL.iter().position(|choice| *choice == chosen);
     let congestion = options.congestion.and_then(index);
@@ -362,7 +422,8 @@ pub(super) fn put_options(into: &mut Vec<u8>, options: &SocketOptions) {
     for bytes in [options.send_buffer, options.receive_buffer] {
         into.extend(u32::try_from(bytes.unwrap_or(0)).unwrap_or(u32::MAX).to_le_bytes());
     }
-    for time in [options.linger, options.keepalive, options.probe_interval, options.user_timeout] {
+    let times = [options.linger, options.keepalive, options.probe_interval, options.user_timeout, options.defer_accept];
+    for time in times {
         let ns = time.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         into.extend(ns.to_le_bytes());
     }

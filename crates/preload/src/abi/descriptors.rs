@@ -1,11 +1,12 @@
 //! Functions for descriptors of any kind: closing, duplicating, and their flags.
 
-use super::{next, returned};
+use super::{interfaces, next, returned};
 use crate::errors::{Error, Result};
 use crate::numbers::{self, Meaning, meaning};
 use crate::socket::{Kind, State};
 use crate::{log, sys, world};
 use libc::{c_int, c_long, c_uint, c_ulong, c_void};
+use std::ops::RangeInclusive;
 
 /// Makes a number foreign. A child of vfork shares this process's memory, but must not change the sockets of its parent.
 fn forget(number: c_int) {
@@ -23,6 +24,25 @@ pub(crate) unsafe extern "C" fn close(number: c_int) -> c_int {
         Meaning::Reserved => return returned::<c_int, c_int>(Err(Error(libc::EBADF))),
     }
     unsafe { next::close(number) }
+}
+
+/// A call by its number. Some programs, such as those with libuv, close descriptors in this way. The calls of this library itself come
+/// here too. A call has at most six arguments, and libc passes all of them on in any case.
+#[cfg_attr(siga_preload_library, unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn syscall(
+    call: c_long,
+    first: c_long,
+    second: c_long,
+    third: c_long,
+    fourth: c_long,
+    fifth: c_long,
+    sixth: c_long,
+) -> c_long {
+    let number = c_int::try_from(first);
+    match (call, number) {
+        (libc::SYS_close, Ok(number)) if meaning(number) != Meaning::Foreign => unsafe { close(number) }.into(),
+        _ => unsafe { next::syscall(call, first, second, third, fourth, fifth, sixth) },
+    }
 }
 
 /// Closes a range of descriptors, except those of this library.
@@ -132,6 +152,13 @@ fn set_nonblocking(number: c_int, nonblocking: bool) {
 
 #[cfg_attr(siga_preload_library, unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn ioctl(number: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    // Sockets of every kind accept the requests for network interfaces.
+    if INTERFACE_REQUESTS.contains(&request)
+        && sys::socket_inode(number).is_some()
+        && let Some(status) = unsafe { interfaces::control(request, argument) }
+    {
+        return status;
+    }
     if meaning(number) != Meaning::Socket {
         return unsafe { next::ioctl(number, request, argument) };
     }
@@ -143,13 +170,9 @@ pub(crate) unsafe extern "C" fn ioctl(number: c_int, request: c_ulong, argument:
             }
             status
         }
-        libc::FIONREAD => match unread(number) {
-            Ok(bytes) => {
-                unsafe { *argument.cast::<c_int>() = c_int::try_from(bytes).unwrap_or(c_int::MAX) };
-                0
-            }
-            Err(error) => returned::<c_int, c_int>(Err(error)),
-        },
+        libc::FIONREAD => unsafe { put_count(unread(number), argument) },
+        libc::TIOCOUTQ => unsafe { put_count(undelivered(number), argument) },
+        SIOCOUTQNSD => unsafe { put_count(unsent(number), argument) },
         _ => {
             log::line(format_args!("ioctl {request:#x}: left to the kernel's socket"));
             unsafe { next::ioctl(number, request, argument) }
@@ -157,7 +180,44 @@ pub(crate) unsafe extern "C" fn ioctl(number: c_int, request: c_ulong, argument:
     }
 }
 
-/// Returns the number of bytes that a stream socket can receive now.
+/// The requests for network interfaces.
+const INTERFACE_REQUESTS: RangeInclusive<c_ulong> = libc::SIOCGIFNAME..=libc::SIOCGIFINDEX;
+/// The request for the number of bytes that were not sent yet (`<linux/sockios.h>`).
+const SIOCOUTQNSD: c_ulong = 0x894b;
+
+unsafe fn put_count(count: Result<usize>, into: *mut c_void) -> c_int {
+    returned(count.map(|count| {
+        unsafe { *into.cast::<c_int>() = c_int::try_from(count).unwrap_or(c_int::MAX) };
+        0
+    }))
+}
+
+/// Returns the number of sent bytes that the peer has not acknowledged.
+fn undelivered(number: c_int) -> Result<usize> {
+    let mut held = world::lock();
+    let place = held.place(number)?;
+    let (socket, client) = held.socket_and_client(place)?;
+    match socket.state {
+        State::Connection { number, .. } => Ok(client.undelivered(number)?),
+        State::Listening { .. } => Err(Error::INVALID),
+        State::New | State::Bound { .. } | State::Datagrams { .. } | State::Lost(_) => Ok(0),
+    }
+}
+
+/// Returns the number of bytes that wait to be sent for the first time.
+fn unsent(number: c_int) -> Result<usize> {
+    /// Place of `tcpi_notsent_bytes` in `struct tcp_info`.
+    const NOT_SENT_AT: usize = 144;
+    let mut held = world::lock();
+    let place = held.place(number)?;
+    let (socket, client) = held.socket_and_client(place)?;
+    let State::Connection { number, .. } = socket.state else { return Ok(0) };
+    let info = client.info(number)?.tcp_info;
+    let bytes = info.get(NOT_SENT_AT..).and_then(<[u8]>::first_chunk::<4>).ok_or(Error::INVALID)?;
+    Ok(usize::try_from(u32::from_ne_bytes(*bytes)).unwrap_or(0))
+}
+
+/// Returns the number of bytes that a stream socket can receive now, or the length of the next datagram.
 fn unread(number: c_int) -> Result<usize> {
     let mut held = world::lock();
     held.work();
@@ -173,6 +233,12 @@ fn unread(number: c_int) -> Result<usize> {
             let only_end = ended && unread == 1 && client.peek(number, &mut byte).unwrap_or(0) == 0;
             Ok(if only_end { 0 } else { unread })
         }
+        (State::Datagrams { .. }, _) => match held.receive_datagram(place, &mut [], true) {
+            Ok(next) => Ok(next.bytes),
+            Err(Error::WOULD_BLOCK) => Ok(0),
+            Err(error) => Err(error),
+        },
+        (State::Listening { .. }, _) => Err(Error::INVALID),
         _ => Ok(0),
     }
 }

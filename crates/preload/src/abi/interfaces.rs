@@ -3,7 +3,7 @@
 use super::returned;
 use crate::attach;
 use crate::errors::{Error, Result};
-use libc::{c_char, c_int, c_uint, c_void, ifaddrs, sockaddr_in, sockaddr_in6};
+use libc::{c_char, c_int, c_uint, c_ulong, c_void, ifaddrs, ifconf, ifreq, sockaddr_in, sockaddr_in6};
 use siga_iucv::broker::Interface;
 use std::ffi::CStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -48,6 +48,22 @@ fn mask(address: IpAddr, prefix: u8) -> IpAddr {
     }
 }
 
+fn flags(interface: &Interface) -> c_int {
+    let is_loopback = interface.name == LOOPBACK;
+    let kind = if is_loopback { libc::IFF_LOOPBACK } else { libc::IFF_BROADCAST | libc::IFF_MULTICAST };
+    libc::IFF_UP | libc::IFF_RUNNING | kind
+}
+
+/// Returns the broadcast address of a network, if it has one.
+fn broadcast(interface: &Interface, address: IpAddr, prefix: u8) -> Option<IpAddr> {
+    match (address, mask(address, prefix)) {
+        (IpAddr::V4(address), IpAddr::V4(mask)) if interface.name != LOOPBACK => {
+            Some(Ipv4Addr::from_bits(address.to_bits() | !mask.to_bits()).into())
+        }
+        _ => None,
+    }
+}
+
 /// One entry of the list of getifaddrs(3), with everything that it points to.
 #[repr(C)]
 struct Entry {
@@ -84,9 +100,6 @@ pub(crate) unsafe extern "C" fn getifaddrs(result: *mut *mut ifaddrs) -> c_int {
 }
 
 unsafe fn put_entry(into: *mut Entry, interface: &Interface, address: IpAddr, prefix: u8) {
-    let is_loopback = interface.name == LOOPBACK;
-    let kind = if is_loopback { libc::IFF_LOOPBACK } else { libc::IFF_BROADCAST | libc::IFF_MULTICAST };
-    let flags = libc::IFF_UP | libc::IFF_RUNNING | kind;
     let mask = mask(address, prefix);
     unsafe {
         let entry = &mut *into;
@@ -95,11 +108,11 @@ unsafe fn put_entry(into: *mut Entry, interface: &Interface, address: IpAddr, pr
         }
         (entry.address, entry.mask) = (any_address(address), any_address(mask));
         entry.list.ifa_name = entry.name.as_mut_ptr();
-        entry.list.ifa_flags = flags.cast_unsigned();
+        entry.list.ifa_flags = flags(interface).cast_unsigned();
         entry.list.ifa_addr = (&raw mut entry.address).cast();
         entry.list.ifa_netmask = (&raw mut entry.mask).cast();
-        if let (IpAddr::V4(address), IpAddr::V4(mask), false) = (address, mask, is_loopback) {
-            entry.broadcast = any_address(Ipv4Addr::from_bits(address.to_bits() | !mask.to_bits()).into());
+        if let Some(address) = broadcast(interface, address, prefix) {
+            entry.broadcast = any_address(address);
             entry.list.ifa_ifu = (&raw mut entry.broadcast).cast();
         }
     }
@@ -154,4 +167,121 @@ pub(crate) unsafe extern "C" fn if_nameindex() -> *mut c_void {
         unsafe { list.add(place).write(NameIndex { number, name: libc::strdup(name.as_ptr()) }) };
     }
     list.cast()
+}
+
+/// The name of an interface in `struct ifreq`, in bytes, and the size of the structure.
+const NAME_BYTES: usize = libc::IFNAMSIZ;
+const REQUEST_BYTES: usize = size_of::<ifreq>();
+
+/// What a request of `ioctl` returns of an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Property {
+    Address,
+    Mask,
+    Broadcast,
+    Flags,
+    Mtu,
+    Number,
+    HardwareAddress,
+}
+
+/// Carries out a request for network interfaces (netdevice(7)). Returns `None` if it is another request.
+pub(super) unsafe fn control(request: c_ulong, argument: *mut c_void) -> Option<c_int> {
+    let property = match request {
+        libc::SIOCGIFCONF => return Some(returned(unsafe { list(argument.cast()) }.map(|()| 0))),
+        libc::SIOCGIFNAME => return Some(returned(unsafe { name(argument) }.map(|()| 0))),
+        libc::SIOCGIFADDR => Property::Address,
+        libc::SIOCGIFNETMASK => Property::Mask,
+        libc::SIOCGIFBRDADDR => Property::Broadcast,
+        libc::SIOCGIFFLAGS => Property::Flags,
+        libc::SIOCGIFMTU => Property::Mtu,
+        libc::SIOCGIFINDEX => Property::Number,
+        libc::SIOCGIFHWADDR => Property::HardwareAddress,
+        _ => return None,
+    };
+    Some(returned(unsafe { describe(property, argument) }.map(|()| 0)))
+}
+
+/// Writes the value of a request behind the name of the interface.
+unsafe fn put_value<T>(argument: *mut c_void, value: &T) {
+    let bytes = size_of::<T>().min(REQUEST_BYTES - NAME_BYTES);
+    unsafe { argument.byte_add(NAME_BYTES).cast::<u8>().copy_from(std::ptr::from_ref(value).cast(), bytes) };
+}
+
+/// Writes the name of an interface as far as it fits, and zeros behind it.
+unsafe fn put_name(into: *mut c_void, interface: &Interface) {
+    let mut name = [0_u8; NAME_BYTES];
+    name[..NAME_BYTES - 1].iter_mut().zip(interface.name.bytes()).for_each(|(place, byte)| *place = byte);
+    unsafe { into.cast::<u8>().copy_from(name.as_ptr(), NAME_BYTES) };
+}
+
+unsafe fn describe(property: Property, argument: *mut c_void) -> Result<()> {
+    if argument.is_null() {
+        return Err(Error(libc::EFAULT));
+    }
+    let name = unsafe { super::values::bytes(argument.cast(), NAME_BYTES) };
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    let interfaces = all()?;
+    let is_meant = |interface: &Interface| interface.name.bytes().take(NAME_BYTES - 1).eq(name.iter().copied());
+    let place = interfaces.iter().position(is_meant).ok_or(Error(libc::ENODEV))?;
+    let interface = &interfaces[place];
+    let own = interface.addresses.iter().find(|(address, _)| address.is_ipv4());
+    let own = own.copied().ok_or(Error(libc::EADDRNOTAVAIL));
+    unsafe {
+        match property {
+            Property::Address => put_value(argument, &any_address(own?.0)),
+            Property::Mask => own.map(|(address, prefix)| put_value(argument, &any_address(mask(address, prefix))))?,
+            Property::Broadcast => {
+                let (address, prefix) = own?;
+                let none = Ipv4Addr::UNSPECIFIED.into();
+                put_value(argument, &any_address(broadcast(interface, address, prefix).unwrap_or(none)));
+            }
+            Property::Flags => put_value(argument, &libc::c_short::try_from(flags(interface)).unwrap_or(0)),
+            Property::Mtu => put_value(argument, &c_int::from(interface.mtu)),
+            Property::Number => put_value(argument, &c_int::try_from(place + 1).unwrap_or(0)),
+            Property::HardwareAddress => {
+                let kind = if interface.name == LOOPBACK { libc::ARPHRD_LOOPBACK } else { libc::ARPHRD_NONE };
+                put_value(argument, &libc::sockaddr { sa_family: kind, sa_data: [0; 14] });
+            }
+        }
+    }
+    Ok(())
+}
+
+unsafe fn name(argument: *mut c_void) -> Result<()> {
+    if argument.is_null() {
+        return Err(Error(libc::EFAULT));
+    }
+    let number = unsafe { argument.byte_add(NAME_BYTES).cast::<c_int>().read_unaligned() };
+    let place = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
+    let interfaces = all()?;
+    let interface = place.and_then(|place| interfaces.get(place)).ok_or(Error(libc::ENODEV))?;
+    unsafe { put_name(argument, interface) };
+    Ok(())
+}
+
+/// Lists the IPv4 addresses of all interfaces, as far as they fit. Without a place for the list, returns its length.
+unsafe fn list(argument: *mut ifconf) -> Result<()> {
+    let wanted = unsafe { argument.as_mut() }.ok_or(Error(libc::EFAULT))?;
+    let interfaces = all()?;
+    let entries = interfaces.iter().flat_map(|interface| {
+        let addresses = interface.addresses.iter().map(|(address, _)| *address).filter(IpAddr::is_ipv4);
+        addresses.map(move |address| (interface, address))
+    });
+    let into = unsafe { wanted.ifc_ifcu.ifcu_buf }.cast::<c_void>();
+    let room = usize::try_from(wanted.ifc_len).map_err(|_| Error::INVALID)? / REQUEST_BYTES;
+    let mut count = 0;
+    for (interface, address) in entries.take(if into.is_null() { usize::MAX } else { room }) {
+        if !into.is_null() {
+            unsafe {
+                let request = into.byte_add(count * REQUEST_BYTES);
+                request.cast::<u8>().write_bytes(0, REQUEST_BYTES);
+                put_name(request, interface);
+                put_value(request, &any_address(address));
+            }
+        }
+        count += 1;
+    }
+    wanted.ifc_len = c_int::try_from(count * REQUEST_BYTES).unwrap_or(c_int::MAX);
+    Ok(())
 }

@@ -7,7 +7,7 @@ use crate::{deferral, sys, world};
 use libc::{c_char, c_int, c_uint, mode_t, sigset_t};
 
 /// Makes a new number foreign, if it is not. Returns the number.
-fn fresh(number: c_int) -> c_int {
+pub(super) fn fresh(number: c_int) -> c_int {
     // This library opens the file of its log while it has the lock.
     let is_stale = matches!(meaning(number), Meaning::Socket | Meaning::EpollSet);
     if is_stale && sys::is_own_memory() && !deferral::is_inside() {

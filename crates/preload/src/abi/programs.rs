@@ -90,6 +90,120 @@ pub(crate) unsafe extern "C" fn execvpe(
     unsafe { next::execvpe(file, arguments, environment.pointer()) }
 }
 
+/// The arguments of a function with a variable number of arguments, after the first: those that were passed in registers, and behind
+/// them those on the stack. The last argument that belongs to the list is null.
+struct Variable {
+    in_registers: *const *mut c_char,
+    registers: usize,
+    on_stack: *const *mut c_char,
+}
+
+impl Variable {
+    unsafe fn at(&self, place: usize) -> *mut c_char {
+        match place.checked_sub(self.registers) {
+            None => unsafe { *self.in_registers.add(place) },
+            Some(place) => unsafe { *self.on_stack.add(place) },
+        }
+    }
+
+    /// Returns the list of arguments with the null pointer at its end.
+    unsafe fn list(&self) -> Vec<*mut c_char> {
+        let mut list = Vec::new();
+        loop {
+            let next = unsafe { self.at(list.len()) };
+            list.push(next);
+            if next.is_null() {
+                return list;
+            }
+        }
+    }
+}
+
+/// Defines functions with a variable number of arguments. Each of them passes its first argument, the place where it has saved the
+/// registers with the next arguments, and the place of the others on the stack to a function of Rust.
+macro_rules! variadic {
+    ($($name:ident => $function:ident;)*) => {
+        $(
+            #[cfg_attr(siga_preload_library, unsafe(no_mangle))]
+            #[cfg(target_arch = "x86_64")]
+            #[unsafe(naked)]
+            pub(crate) unsafe extern "C" fn $name() {
+                std::arch::naked_asm!(
+                    "push r9",
+                    "push r8",
+                    "push rcx",
+                    "push rdx",
+                    "push rsi",
+                    "mov rsi, rsp",
+                    "lea rdx, [rsp + 48]",
+                    "call {function}",
+                    "add rsp, 40",
+                    "ret",
+                    function = sym $function,
+                )
+            }
+
+            #[cfg_attr(siga_preload_library, unsafe(no_mangle))]
+            #[cfg(target_arch = "aarch64")]
+            #[unsafe(naked)]
+            pub(crate) unsafe extern "C" fn $name() {
+                std::arch::naked_asm!(
+                    "stp x29, x30, [sp, #-80]!",
+                    "stp x1, x2, [sp, #16]",
+                    "stp x3, x4, [sp, #32]",
+                    "stp x5, x6, [sp, #48]",
+                    "str x7, [sp, #64]",
+                    "add x1, sp, #16",
+                    "add x2, sp, #80",
+                    "bl {function}",
+                    "ldp x29, x30, [sp], #80",
+                    "ret",
+                    function = sym $function,
+                )
+            }
+        )*
+    };
+}
+
+/// Number of the registers that the functions above save.
+const REGISTERS: usize = if cfg!(target_arch = "x86_64") { 5 } else { 7 };
+
+variadic! {
+    execl => execute_list;
+    execlp => execute_list_in_path;
+    execle => execute_list_with_environment;
+}
+
+unsafe extern "C" fn execute_list(
+    path: *const c_char,
+    in_registers: *const *mut c_char,
+    on_stack: *const *mut c_char,
+) -> c_int {
+    let arguments = unsafe { Variable { in_registers, registers: REGISTERS, on_stack }.list() };
+    unsafe { execv(path, arguments.as_ptr()) }
+}
+
+unsafe extern "C" fn execute_list_in_path(
+    file: *const c_char,
+    in_registers: *const *mut c_char,
+    on_stack: *const *mut c_char,
+) -> c_int {
+    let arguments = unsafe { Variable { in_registers, registers: REGISTERS, on_stack }.list() };
+    unsafe { execvp(file, arguments.as_ptr()) }
+}
+
+/// The environment follows the null pointer at the end of the arguments.
+unsafe extern "C" fn execute_list_with_environment(
+    path: *const c_char,
+    in_registers: *const *mut c_char,
+    on_stack: *const *mut c_char,
+) -> c_int {
+    let variable = Variable { in_registers, registers: REGISTERS, on_stack };
+    let arguments = unsafe { variable.list() };
+    let variables = unsafe { variable.at(arguments.len()) }.cast::<*mut c_char>();
+    unsafe { execve(path, arguments.as_ptr(), variables) }
+}
+
 #[cfg_attr(siga_preload_library, unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn execvp(file: *const c_char, arguments: *const *mut c_char) -> c_int {
     unsafe { execvpe(file, arguments, own_environment()) }

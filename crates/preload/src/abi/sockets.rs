@@ -252,8 +252,10 @@ pub(crate) unsafe extern "C" fn setsockopt(
     if is_ours(number) {
         let bytes = unsafe { values::bytes(value.cast(), len as usize) };
         let mut held = world::lock();
-        if let Err(error) = held.place(number).and_then(|place| held.set_option(place, level, name, bytes)) {
-            return returned::<c_int, c_int>(Err(error));
+        match held.place(number).and_then(|place| held.set_option(place, level, name, bytes)) {
+            Ok(Handled::ByKernel) => {}
+            Ok(Handled::Value(_)) => return 0,
+            Err(error) => return returned::<c_int, c_int>(Err(error)),
         }
     }
     // The kernel's socket has the option too, in case the socket is left to the kernel later.

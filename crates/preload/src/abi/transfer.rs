@@ -1,11 +1,11 @@
 //! Functions that send and receive.
 
-use super::{next, returned, values};
+use super::{control, next, returned, values};
 use crate::errors::{Error, Result};
 use crate::numbers::{Meaning, meaning};
-use crate::socket::{Kind, Received};
+use crate::socket::{Kind, Received, Sending};
 use crate::wait::{Direction, until};
-use crate::{log, world};
+use crate::{inheritance, log, world};
 use libc::{
     c_int, c_long, c_uint, c_void, iovec, mmsghdr, msghdr, off64_t, size_t, sockaddr, socklen_t, ssize_t, timespec,
 };
@@ -27,30 +27,35 @@ fn receive(number: c_int, into: &mut [u8], flags: c_int) -> Result<Received> {
     if flags & libc::MSG_OOB != 0 {
         return Err(Error::INVALID);
     }
-    let waits_for_all = flags & libc::MSG_WAITALL != 0 && !peeks && is_stream(number)?;
-    let mut done = 0;
+    let waits_for_all = flags & libc::MSG_WAITALL != 0;
+    let (mut done, mut wanted) = (0, 0);
     loop {
-        let outcome =
-            until(number, Direction::Receive, now, |world, place| world.receive(place, &mut into[done..], peeks));
+        let outcome = until(number, Direction::Receive, now, |world, place| {
+            let socket = world.socket_at(place)?;
+            if socket.kind == Kind::Stream && !peeks {
+                wanted = if waits_for_all { usize::MAX } else { socket.readable_bytes_min };
+            }
+            world.receive(place, &mut into[done..], peeks)
+        });
         match outcome {
-            Ok(received) if waits_for_all && received.bytes > 0 && done + received.bytes < into.len() => {
+            Ok(received) if received.bytes > 0 && done + received.bytes < wanted.min(into.len()) => {
                 done += received.bytes;
             }
             Ok(received) => return Ok(Received { bytes: done + received.bytes, ..received }),
-            Err(_) if done > 0 => return Ok(Received { bytes: done, from: None }),
+            Err(_) if done > 0 => return Ok(Received::of_stream(done)),
             Err(error) => return Err(error),
         }
     }
 }
 
 /// Sends the bytes of one place. A stream socket that waits sends all of them.
-fn transmit(number: c_int, from: &[u8], to: Option<SocketAddr>, flags: c_int) -> Result<usize> {
+fn transmit(number: c_int, from: &[u8], how: Sending, flags: c_int) -> Result<usize> {
     let now = flags & libc::MSG_DONTWAIT != 0;
-    let more = flags & libc::MSG_MORE != 0;
+    let how = Sending { more: flags & libc::MSG_MORE != 0, ..how };
     let from = &from[..from.len().min(BYTES_MAX)];
     let mut done = 0;
     loop {
-        let outcome = until(number, Direction::Send, now, |world, place| world.send(place, &from[done..], to, more));
+        let outcome = until(number, Direction::Send, now, |world, place| world.send(place, &from[done..], how));
         match outcome {
             Ok(sent) if sent > 0 && done + sent < from.len() && !does_not_wait(number, now) => done += sent,
             Ok(sent) => return Ok(done + sent),
@@ -74,23 +79,23 @@ fn does_not_wait(number: c_int, now: bool) -> bool {
 }
 
 /// Sends the parts of a message: a stream's one after the other, those of a datagram as one.
-unsafe fn transmit_parts(number: c_int, parts: &[iovec], to: Option<SocketAddr>, flags: c_int) -> Result<usize> {
+unsafe fn transmit_parts(number: c_int, parts: &[iovec], how: Sending, flags: c_int) -> Result<usize> {
     if let [part] = parts {
-        return transmit(number, unsafe { values::bytes(part.iov_base.cast(), part.iov_len) }, to, flags);
+        return transmit(number, unsafe { values::bytes(part.iov_base.cast(), part.iov_len) }, how, flags);
     }
     if !is_stream(number)? {
         let mut datagram = Vec::new();
         for part in parts {
             datagram.extend_from_slice(unsafe { values::bytes(part.iov_base.cast(), part.iov_len) });
         }
-        return transmit(number, &datagram, to, flags);
+        return transmit(number, &datagram, how, flags);
     }
     let mut done = 0;
     let last = parts.iter().rposition(|part| part.iov_len > 0).unwrap_or(0);
     for (at, part) in parts.iter().enumerate().filter(|(_, part)| part.iov_len > 0) {
         // A segment waits for the next part, so that the parts of a message share segments.
         let more = if at < last { libc::MSG_MORE } else { 0 };
-        match transmit(number, unsafe { values::bytes(part.iov_base.cast(), part.iov_len) }, to, flags | more) {
+        match transmit(number, unsafe { values::bytes(part.iov_base.cast(), part.iov_len) }, how, flags | more) {
             Ok(sent) => {
                 done += sent;
                 if sent < part.iov_len {
@@ -213,7 +218,16 @@ pub(crate) unsafe extern "C" fn __recvfrom_chk(
 #[cfg_attr(siga_preload_library, unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn recvmsg(number: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     if !is_ours(number) {
-        return unsafe { next::recvmsg(number, message, flags) };
+        let received = unsafe { next::recvmsg(number, message, flags) };
+        if received >= 0
+            && let Some(message) = unsafe { message.as_ref() }
+        {
+            for number in unsafe { control::descriptors(message) } {
+                super::opening::fresh(number);
+                inheritance::take_received(number);
+            }
+        }
+        return received;
     }
     returned(unsafe { receive_message(number, message, flags) })
 }
@@ -229,8 +243,10 @@ unsafe fn receive_message(number: c_int, message: *mut msghdr, flags: c_int) -> 
         }
         None => message.msg_namelen = 0,
     }
-    message.msg_controllen = 0;
-    message.msg_flags = if received.bytes > room && received.from.is_some() { libc::MSG_TRUNC } else { 0 };
+    let reports = received.delivery.map_or_else(Vec::new, |delivery| world::lock().reports(number, delivery));
+    let control_flags = unsafe { control::put(message, &reports) };
+    let is_cut = received.bytes > room && received.from.is_some();
+    message.msg_flags = control_flags | if is_cut { libc::MSG_TRUNC } else { 0 };
     Ok(reported(received, room, flags))
 }
 
@@ -267,7 +283,7 @@ pub(crate) unsafe extern "C" fn write(number: c_int, from: *const c_void, len: s
     if !is_ours(number) {
         return unsafe { next::write(number, from, len) };
     }
-    returned(transmit(number, unsafe { values::bytes(from.cast(), len) }, None, 0))
+    returned(transmit(number, unsafe { values::bytes(from.cast(), len) }, Sending::default(), 0))
 }
 
 #[cfg_attr(siga_preload_library, unsafe(no_mangle))]
@@ -276,7 +292,7 @@ pub(crate) unsafe extern "C" fn writev(number: c_int, parts: *const iovec, count
         return unsafe { next::writev(number, parts, count) };
     }
     let parts = unsafe { values::parts(parts, usize::try_from(count).unwrap_or(usize::MAX)) };
-    returned(parts.and_then(|parts| unsafe { transmit_parts(number, parts, None, 0) }))
+    returned(parts.and_then(|parts| unsafe { transmit_parts(number, parts, Sending::default(), 0) }))
 }
 
 #[cfg_attr(siga_preload_library, unsafe(no_mangle))]
@@ -284,7 +300,7 @@ pub(crate) unsafe extern "C" fn send(number: c_int, from: *const c_void, len: si
     if !is_ours(number) {
         return unsafe { next::send(number, from, len, flags) };
     }
-    returned(transmit(number, unsafe { values::bytes(from.cast(), len) }, None, flags))
+    returned(transmit(number, unsafe { values::bytes(from.cast(), len) }, Sending::default(), flags))
 }
 
 #[cfg_attr(siga_preload_library, unsafe(no_mangle))]
@@ -301,7 +317,8 @@ pub(crate) unsafe extern "C" fn sendto(
     }
     returned(
         unsafe { destination(to, to_len) }
-            .and_then(|to| transmit(number, unsafe { values::bytes(from.cast(), len) }, to, flags)),
+            .map(|to| Sending { to, ..Sending::default() })
+            .and_then(|how| transmit(number, unsafe { values::bytes(from.cast(), len) }, how, flags)),
     )
 }
 
@@ -314,40 +331,23 @@ pub(crate) unsafe extern "C" fn sendmsg(number: c_int, message: *const msghdr, f
     if is_ours(number) {
         return returned(unsafe { transmit_message(number, message, flags) });
     }
-    if let Some(passed) = unsafe { passed_on(message) } {
-        log::line(format_args!("sendmsg: socket {passed} of the guest cannot be passed on by SCM_RIGHTS"));
-        return returned::<c_long, ssize_t>(Err(Error::NOT_SUPPORTED));
-    }
-    unsafe { next::sendmsg(number, message, flags) }
-}
-
-/// Returns a siga socket that a message passes to another process.
-unsafe fn passed_on(message: *const msghdr) -> Option<c_int> {
-    let message = unsafe { message.as_ref() }?;
-    if message.msg_controllen == 0 {
-        return None;
-    }
-    let mut control = unsafe { libc::CMSG_FIRSTHDR(message) };
-    while let Some(header) = unsafe { control.as_ref() } {
-        if (header.cmsg_level, header.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
-            let first = unsafe { libc::CMSG_DATA(control) }.cast::<c_int>();
-            let head = first.addr() - control.addr();
-            let count = header.cmsg_len.saturating_sub(head) / size_of::<c_int>();
-            let number = |at| unsafe { first.add(at).read_unaligned() };
-            if let Some(ours) = (0..count).map(number).find(|number| is_ours(*number)) {
-                return Some(ours);
+    if let Some(message) = unsafe { message.as_ref() } {
+        for passed in unsafe { control::descriptors(message) }.into_iter().filter(|number| is_ours(*number)) {
+            if let Err(error) = inheritance::pass_on(passed) {
+                log::line(format_args!("sendmsg: socket {passed} of the guest cannot be passed on by SCM_RIGHTS"));
+                return returned::<c_long, ssize_t>(Err(error));
             }
         }
-        control = unsafe { libc::CMSG_NXTHDR(message, control) };
     }
-    None
+    unsafe { next::sendmsg(number, message, flags) }
 }
 
 unsafe fn transmit_message(number: c_int, message: *const msghdr, flags: c_int) -> Result<usize> {
     let message = unsafe { message.as_ref() }.ok_or(Error(libc::EFAULT))?;
     let parts = unsafe { values::parts(message.msg_iov, message.msg_iovlen) }?;
     let to = unsafe { destination(message.msg_name.cast(), message.msg_namelen) }?;
-    unsafe { transmit_parts(number, parts, to, flags) }
+    let with = unsafe { control::options(message) }?;
+    unsafe { transmit_parts(number, parts, Sending { to, with, more: false }, flags) }
 }
 
 #[cfg_attr(siga_preload_library, unsafe(no_mangle))]
@@ -402,7 +402,7 @@ unsafe fn send_file(to: c_int, from: c_int, at: *mut off64_t, len: size_t) -> Re
         if count == 0 {
             break;
         }
-        match transmit(to, &part[..count], None, if done + count < len { libc::MSG_MORE } else { 0 }) {
+        match transmit(to, &part[..count], Sending::default(), if done + count < len { libc::MSG_MORE } else { 0 }) {
             Ok(sent) => {
                 (done, position) = (done + sent, position + off64_t::try_from(sent).unwrap_or(0));
                 if sent < count {

@@ -182,7 +182,10 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
 #[cfg_attr(siga_preload_library, unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn epoll_wait(set: c_int, events: *mut epoll_event, max: c_int, ms: c_int) -> c_int {
     if meaning(set) != Meaning::EpollSet {
-        return unsafe { next::epoll_wait(set, events, max, ms) };
+        let count = unsafe { next::epoll_wait(set, events, max, ms) };
+        if let Some(count) = unsafe { without_own(set, events, count) } {
+            return count;
+        }
     }
     unsafe { epoll_waited(set, events, max, Ok(values::milliseconds(ms)), std::ptr::null()) }
 }
@@ -196,7 +199,10 @@ pub(crate) unsafe extern "C" fn epoll_pwait(
     blocked: *const sigset_t,
 ) -> c_int {
     if meaning(set) != Meaning::EpollSet {
-        return unsafe { next::epoll_pwait(set, events, max, ms, blocked) };
+        let count = unsafe { next::epoll_pwait(set, events, max, ms, blocked) };
+        if let Some(count) = unsafe { without_own(set, events, count) } {
+            return count;
+        }
     }
     unsafe { epoll_waited(set, events, max, Ok(values::milliseconds(ms)), blocked) }
 }
@@ -210,9 +216,31 @@ pub(crate) unsafe extern "C" fn epoll_pwait2(
     blocked: *const sigset_t,
 ) -> c_int {
     if meaning(set) != Meaning::EpollSet {
-        return unsafe { next::epoll_pwait2(set, events, max, time, blocked) };
+        let count = unsafe { next::epoll_pwait2(set, events, max, time, blocked) };
+        if let Some(count) = unsafe { without_own(set, events, count) } {
+            return count;
+        }
     }
     unsafe { epoll_waited(set, events, max, values::time(time), blocked) }
+}
+
+/// Returns the result of the kernel's wait for a set. If the set got its first siga socket meanwhile, removes the event of this library
+/// that ended the wait. Returns `None` if no other event is left: then the call has to wait again, for siga sockets too. Its time begins
+/// again in this rare case.
+unsafe fn without_own(set: c_int, events: *mut epoll_event, count: c_int) -> Option<c_int> {
+    let Some(found) = usize::try_from(count).ok().filter(|found| *found > 0) else { return Some(count) };
+    if meaning(set) != Meaning::EpollSet {
+        return Some(count);
+    }
+    let mut kept = 0;
+    for at in 0..found {
+        let event = unsafe { events.add(at).read_unaligned() };
+        if { event.u64 } != epoll::OWN_DATA {
+            unsafe { events.add(kept).write_unaligned(event) };
+            kept += 1;
+        }
+    }
+    c_int::try_from(kept).ok().filter(|kept| *kept > 0)
 }
 
 unsafe fn epoll_waited(

@@ -175,6 +175,22 @@ fn processes_share_sockets_by_fork_and_exec() {
     assert_eq!(python(&network, "tcpip3", include_str!("sharing.py")), "all is well\n");
 }
 
+/// The program is the same on both, so its expectations are those of the kernel.
+#[test]
+fn options_have_the_effects_that_they_have_on_the_kernels_sockets() {
+    if !has(&[PYTHON]) {
+        return;
+    }
+    let script = include_str!("options.py");
+    let kernel = Command::new(PYTHON).args(["-c", script]).env("SIGA_TEST_SCRIPT", script).output().unwrap();
+    assert_eq!(text(&kernel), "all is well\n", "on the kernel");
+    let network = Network::up("exec-options", TOPOLOGY);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_siga"));
+    command.args(["exec", "--loopback", "guest", network.name.as_str(), "tcpip3", PYTHON, "-c", script]);
+    command.env("SIGA_RUN_DIR", network.run_dir()).env("SIGA_TEST_SCRIPT", script);
+    assert_eq!(text(&command.output().unwrap()), "all is well\n", "on a guest");
+}
+
 #[test]
 fn a_program_keeps_its_scheduling_its_cpus_and_its_dumpability() {
     if !has(&[PYTHON]) {

@@ -169,6 +169,58 @@ def a_program_gets_a_listener_under_its_number():
     assert other.wait() == 0
 
 
+def a_process_receives_sockets_in_messages():
+    here, there = socket.socketpair()
+
+    def serve():
+        mine, theirs = pair()
+        _, numbers, _, _ = socket.recv_fds(there, 100, 3)
+        stream, listener, datagrams = (socket.socket(fileno=number) for number in numbers)
+        assert stream.recv(100) == b"unread"
+        stream.sendall(b"from the receiver")
+        accepted, _ = listener.accept()
+        accepted.sendall(b"accepted")
+        assert datagrams.recv(100) == b"datagram"
+        mine.sendall(b"x")
+        assert theirs.recv(1) == b"x"
+
+    child = fork(serve)
+    client, stream = pair()
+    client.settimeout(20)
+    client.sendall(b"unread")
+    assert select.select([stream], [], [], 20)[0]
+    listener = socket.create_server((OWN, 0))
+    datagrams, sender = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+    datagrams.bind((OWN, 0))
+    receives = datagrams.getsockname()
+    passed = [stream, listener, datagrams]
+    socket.send_fds(here, [b"take these"], [one.fileno() for one in passed])
+    address = listener.getsockname()
+    for one in passed:
+        one.close()
+    assert client.recv(100) == b"from the receiver"
+    assert socket.create_connection(address, 20).recv(100) == b"accepted"
+    sender.sendto(b"datagram", receives)
+    succeeded(child)
+    assert client.recv(1) == b"", "the last holder has ended"
+    # A process passes a socket to itself.
+    client, stream = pair()
+    socket.send_fds(here, [b"x"], [stream.fileno()])
+    _, (number,), _, _ = socket.recv_fds(there, 100, 1)
+    stream.close()
+    os.write(number, b"through another number")
+    assert client.recv(100) == b"through another number"
+    os.close(number)
+    assert client.recv(1) == b""
+    # A socket without an address cannot be passed.
+    try:
+        fresh = socket.socket()
+        socket.send_fds(here, [b"x"], [fresh.fileno()])
+        raise AssertionError("a socket without an address was passed")
+    except OSError as error:
+        assert error.errno == errno.EOPNOTSUPP
+
+
 def a_program_without_environment_stays_on_the_guest():
     with socket.create_server((OWN, 0)) as server:
         script = f"import socket; print(socket.create_connection({server.getsockname()!r}).getsockname()[0])"
@@ -187,5 +239,6 @@ children_wait_for_a_listener_with_epoll()
 a_child_sends_datagrams_for_its_parent()
 a_program_gets_a_connection_as_its_standard_streams()
 a_program_gets_a_listener_under_its_number()
+a_process_receives_sockets_in_messages()
 a_program_without_environment_stays_on_the_guest()
 print("all is well")

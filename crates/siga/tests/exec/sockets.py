@@ -196,12 +196,11 @@ def a_number_comes_back_as_a_file():
     number = client.detach()
     # 3 is `close` on x86-64; elsewhere this test closes with libc.
     closed = libc.syscall(3, number) if platform.machine() == "x86_64" else libc.close(number)
-    assert closed == 0
+    assert closed == 0 and server.recv(10) == b"", "the socket is closed at once"
     files = [os.open("/dev/null", os.O_RDWR)]
     while files[-1] != number:
         files.append(os.open("/dev/null", os.O_RDWR))
     assert os.write(number, b"to the file") == 11 and os.read(number, 10) == b""
-    assert server.recv(10) == b"", "the socket is closed when its number comes back"
     for file in files:
         os.close(file)
 
@@ -279,6 +278,20 @@ def polling():
     both.register(pipe, select.POLLIN)
     assert [number for number, _ in both.poll(10_000)] == [server.fileno()]
     assert select.select([server, pipe], [server], [], 10) == ([server], [server], [])
+
+
+def a_set_gets_its_first_socket_while_a_thread_waits():
+    poller, seen = select.epoll(), []
+    thread = threading.Thread(target=lambda: seen.append(poller.poll(20)))
+    thread.start()
+    time.sleep(0.1)
+    # The first siga sockets of this process.
+    client, server = pair()
+    poller.register(server, select.EPOLLIN)
+    time.sleep(0.1)
+    client.send(b"x")
+    thread.join(30)
+    assert seen == [[(server.fileno(), select.EPOLLIN)]], seen
 
 
 def threads_wait_for_each_other():
@@ -380,6 +393,7 @@ async def many_connections():
     assert results == [(b"%d" % number)[::-1] for number in range(300)]
 
 
+a_set_gets_its_first_socket_while_a_thread_waits()
 half_close_and_flags()
 errors()
 addresses()

@@ -25,6 +25,8 @@ pub(crate) struct Arrival {
     pub(crate) marks: Marks,
     /// Whether the packet was sent to several stations.
     pub(crate) to_group: bool,
+    /// Whether this stack sent the packet to itself. Then `device` has no meaning.
+    pub(crate) is_own: bool,
 }
 
 /// A complete packet for this stack.
@@ -45,6 +47,15 @@ pub(crate) struct LocalPacket<'a> {
 impl LocalPacket<'_> {
     pub(crate) fn transport(&self) -> &[u8] {
         &self.packet[self.at..]
+    }
+
+    /// Returns the type of service (IPv4) or the traffic class (IPv6).
+    pub(crate) fn service(&self) -> u8 {
+        match (&self.packet[..], self.to) {
+            ([_, service, ..], IpAddr::V4(_)) => *service,
+            ([first, second, ..], IpAddr::V6(_)) => first << 4 | second >> 4,
+            ([] | [_], _) => 0,
+        }
     }
 }
 

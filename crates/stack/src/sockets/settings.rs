@@ -64,6 +64,9 @@ pub struct TcpOptions {
     /// the default, the listener uses no Fast Open. The requests of such a connection may arrive twice, so the application must be
     /// able to carry them out twice (RFC 7413 section 6.1).
     pub fast_open_pending_max: usize,
+    /// For how long a listener defers a connection on which no bytes have arrived (`TCP_DEFER_ACCEPT` of Linux). `None`: a
+    /// connection can be accepted as soon as it is open.
+    pub defer_accept: Option<Duration>,
 }
 
 impl Default for TcpOptions {
@@ -77,6 +80,7 @@ impl Default for TcpOptions {
             report_errors: true,
             fast_open: false,
             fast_open_pending_max: 0,
+            defer_accept: None,
         }
     }
 }

@@ -75,6 +75,8 @@ pub(crate) struct Socket<S: Storage> {
     /// The readiness that the application last learnt, from an event or from the result of a call.
     pub(crate) announced_readiness: ConnectionReadiness,
     pub(crate) class: PacketClass,
+    /// When the connection is reset although bytes are undelivered, because its application has closed it; or when it can be
+    /// accepted although nothing has arrived, because its listener defers it.
     pub(crate) linger_until: Instant,
     /// Bytes of buffer memory that are charged to the connection.
     pub(crate) held: usize,

@@ -140,7 +140,7 @@ impl<S: Storage> Stack<S> {
             return Ok(None);
         }
         let bytes = packet.copy(0, header.total_bytes);
-        let arrival = Arrival { device: packet.device, marks: packet.marks, to_group };
+        let arrival = Arrival { device: packet.device, marks: packet.marks, to_group, is_own: false };
         let whole = self.ip.whole_v4(now, &bytes, header, arrival)?;
         self.input(now, whole.as_ref())?;
         Ok(None)
@@ -160,7 +160,7 @@ impl<S: Storage> Stack<S> {
             return Ok(None);
         }
         let bytes = packet.copy(0, header.total_bytes);
-        let arrival = Arrival { device: packet.device, marks: packet.marks, to_group };
+        let arrival = Arrival { device: packet.device, marks: packet.marks, to_group, is_own: false };
         let whole = self.ip.whole_v6(now, &bytes, header, arrival)?;
         self.input(now, whole.as_ref())?;
         Ok(None)
@@ -197,7 +197,7 @@ impl<S: Storage> Stack<S> {
     fn input_tcp_copied(&mut self, now: Instant, input: &LocalPacket<'_>) -> Result<(), DropReason> {
         let LocalPacket { from, to, packet: frame, at, .. } = input;
         let (from, to, at, end) = (*from, *to, *at, frame.len());
-        let Arrival { device, marks, to_group } = input.arrival;
+        let Arrival { device, marks, to_group, .. } = input.arrival;
         let place = SegmentPlace { from, to, at, end, to_group, judged: false };
         let payload: &[u8] = &[];
         let packet = Packet { frame, payload, payload_bytes: 0, link_bytes: 0, marks, device, link: device, to_group };
@@ -244,7 +244,7 @@ impl<S: Storage> Stack<S> {
     }
 
     fn input_own(&mut self, now: Instant, packet: &[u8]) {
-        let arrival = Arrival { device: DeviceId(0), marks: Marks::default(), to_group: false };
+        let arrival = Arrival { device: DeviceId(0), marks: Marks::default(), to_group: false, is_own: true };
         let whole = match Ipv4Header::parse(packet, packet.len()) {
             Ok(header) => self.ip.whole_v4(now, packet, &header, arrival),
             Err(_) => match Ipv6Header::parse(packet, packet.len()) {

@@ -9,8 +9,8 @@ use crate::multicast::group::JoinError;
 use crate::tcp::Storage;
 use crate::time::Instant;
 use crate::udp::members::{Membership, SendOptions};
-use crate::udp::{Datagram, MtuDiscovery, UdpError, UdpId};
-use crate::wire::address::{NODE_SCOPE, is_reserved, scope};
+use crate::udp::{Datagram, DatagramOptions, MtuDiscovery, UdpError, UdpId};
+use crate::wire::address::{NODE_SCOPE, is_link_local, is_reserved, scope};
 use crate::wire::checksum::Sum;
 use crate::wire::ethernet::LINK_BYTES;
 use crate::wire::ipv4::{Ipv4Build, forbid_fragments};
@@ -65,10 +65,47 @@ impl<S: Storage> Stack<S> {
         remote: Option<SocketAddr>,
         bytes: &[u8],
     ) -> Result<(), UdpError> {
-        let (local, connected) = self.udp.addresses(id)?;
+        self.udp_send_with(now, id, remote, bytes, DatagramOptions::default())
+    }
+
+    /// Sends a datagram as [`Stack::udp_send`] does, with options of its own.
+    ///
+    /// # Errors
+    /// In addition to the errors of `udp_send`: [`UdpError::NotOurs`] if the source is not one of this stack's addresses with the
+    /// socket's IP version, [`UdpError::NoDevice`] if the stack has no such device, and [`UdpError::Address`] if the hop limit is 0
+    /// and the destination is no multicast group.
+    pub fn udp_send_with(
+        &mut self,
+        now: Instant,
+        id: UdpId,
+        remote: Option<SocketAddr>,
+        bytes: &[u8],
+        with: DatagramOptions,
+    ) -> Result<(), UdpError> {
+        let (mut local, connected) = self.udp.addresses(id)?;
         let remote = remote.or(connected).ok_or(UdpError::NotConnected)?;
-        let options = *self.udp.options(id)?;
-        let result = self.send_udp(now, local, remote, bytes, options);
+        let mut options = *self.udp.options(id)?;
+        if let Some(from) = with.from {
+            if from.is_ipv4() != local.is_ipv4() || !self.ip.is_own(from) {
+                return Err(UdpError::NotOurs);
+            }
+            local.set_ip(from);
+        }
+        if with.device.is_some_and(|device| usize::from(device.0) >= self.ip.devices.len()) {
+            return Err(UdpError::NoDevice);
+        }
+        options.group_device = with.device.or(options.group_device);
+        options.service = with.service.unwrap_or(options.service);
+        if let Some(hop_limit) = with.hop_limit {
+            options.group_hop_limit = hop_limit;
+            match NonZeroU8::new(hop_limit) {
+                Some(hop_limit) => options.hop_limit = hop_limit,
+                None if remote.ip().is_multicast() => {}
+                None => return Err(UdpError::Address),
+            }
+        }
+        let via = with.device.filter(|_| is_link_local(remote.ip()));
+        let result = self.send_udp(now, local, remote, bytes, options, via);
         if result.is_ok() {
             self.udp.note_sent(id, now);
         }
@@ -101,6 +138,7 @@ impl<S: Storage> Stack<S> {
         remote: SocketAddr,
         bytes: &[u8],
         options: SendOptions,
+        via: Option<DeviceId>,
     ) -> Result<(), UdpError> {
         let to = remote.ip();
         if remote.port() == 0 || remote.is_ipv4() != local.is_ipv4() || to.is_unspecified() || is_reserved(to) {
@@ -109,7 +147,8 @@ impl<S: Storage> Stack<S> {
         if bytes.len() > usize::from(u16::MAX) - HEADER_BYTES {
             return Err(UdpError::TooLong);
         }
-        let on = options.device(to).or_else(|| self.ip.link_for(local.ip(), to)).or_else(|| self.group_route(to));
+        let on = via.or_else(|| options.device(to));
+        let on = on.or_else(|| self.ip.link_for(local.ip(), to)).or_else(|| self.group_route(to));
         let from = match local.ip() {
             any if any.is_unspecified() || any.is_multicast() => self.ip.address_towards(to, on),
             bound => Some(bound),
@@ -124,10 +163,10 @@ impl<S: Storage> Stack<S> {
         let packet = match (from, to) {
             (IpAddr::V4(from), IpAddr::V4(to)) => {
                 let ident = self.ip.identifications.next_v4(to);
-                Ipv4Build { from, to, protocol: UDP, ttl: hop_limit, service: 0, ident }.packet(&segment)
+                Ipv4Build { from, to, protocol: UDP, ttl: hop_limit, service: options.service, ident }.packet(&segment)
             }
             (IpAddr::V6(from), IpAddr::V6(to)) => {
-                Ipv6Build { from, to, protocol: UDP, hop_limit, service: 0 }.packet(&segment)
+                Ipv6Build { from, to, protocol: UDP, hop_limit, service: options.service }.packet(&segment)
             }
             (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => return Err(UdpError::Address),
         };
@@ -142,7 +181,8 @@ impl<S: Storage> Stack<S> {
             forbid_fragments(&mut packet[LINK_BYTES..]);
         }
         if to.is_multicast() {
-            let sent = Datagram { from: source, to, bytes: bytes.to_vec(), at: now };
+            let service = options.service;
+            let sent = Datagram { from: source, to, bytes: bytes.to_vec(), at: now, on, hop_limit, service };
             if !self.loop_to_group(on, options, remote.port(), &sent) {
                 return Ok(());
             }
@@ -196,7 +236,10 @@ impl<S: Storage> Stack<S> {
             return Err(UdpDrop::Checksum.into());
         }
         let from = SocketAddr::new(input.from, header.source_port);
-        let datagram = Datagram { from, to: input.to, bytes: segment[HEADER_BYTES..].to_vec(), at: now };
+        let on = (!input.arrival.is_own).then_some(input.arrival.device);
+        let (hop_limit, service) = (input.hop_limit, input.service());
+        let bytes = segment[HEADER_BYTES..].to_vec();
+        let datagram = Datagram { from, to: input.to, bytes, at: now, on, hop_limit, service };
         if input.to.is_multicast() {
             return self.deliver_to_group(input.arrival.device, header.destination_port, &datagram);
         }
@@ -247,6 +290,12 @@ impl<S: Storage> Stack<S> {
     /// Sets the hop limit of unicast and broadcast datagrams. The default is 64.
     pub fn udp_set_hop_limit(&mut self, id: UdpId, hop_limit: NonZeroU8) -> Result<(), UdpError> {
         self.udp.options(id)?.hop_limit = hop_limit;
+        Ok(())
+    }
+
+    /// Sets the type of service (IPv4) or traffic class (IPv6) of sent datagrams. The default is 0.
+    pub fn udp_set_service(&mut self, id: UdpId, service: u8) -> Result<(), UdpError> {
+        self.udp.options(id)?.service = service;
         Ok(())
     }
 

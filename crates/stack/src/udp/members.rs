@@ -35,12 +35,15 @@ pub(crate) struct SendOptions {
     pub(crate) group_device: Option<DeviceId>,
     pub(crate) group_loop: bool,
     pub(crate) mtu_discovery: MtuDiscovery,
+    /// Type of service or traffic class.
+    pub(crate) service: u8,
 }
 
 impl Default for SendOptions {
     fn default() -> Self {
         let hop_limit = const { NonZeroU8::new(64).expect("not 0") };
-        Self { hop_limit, group_hop_limit: 1, group_device: None, group_loop: true, mtu_discovery: MtuDiscovery::Dont }
+        let mtu_discovery = MtuDiscovery::Dont;
+        Self { hop_limit, group_hop_limit: 1, group_device: None, group_loop: true, mtu_discovery, service: 0 }
     }
 }
 

@@ -140,3 +140,38 @@ fn loopback_packets_above_the_limit_of_one_call_are_due_at_once() {
     assert_eq!(net.dropped(), [(0, "tcp: out of window".to_owned(), u64::try_from(ends.len()).unwrap())]);
     assert_eq!(net.stacks[0].memory().held("bytes of packets to the stack itself"), 0);
 }
+
+#[test]
+fn a_listener_defers_connections_without_bytes_for_a_time() {
+    let mut net = Net::new(&[LINK]);
+    let time = Duration::from_secs(5);
+    let deferring = TcpOptions { defer_accept: Some(time), ..TcpOptions::default() };
+    let own = SocketAddr::new(address(false, 0, 1), 9);
+    let listener = net.first().tcp_listen(own, 3, &TcpOptions::default()).unwrap();
+    net.first().tcp_set_listener(listener, &deferring).unwrap();
+    let open = |net: &mut Net| {
+        let now = net.now;
+        let id = net.last().tcp_connect(now, any(false), own, &TcpOptions::default()).unwrap();
+        net.cross();
+        assert_eq!(net.stacks[1].tcp_state(id), Ok(StateName::Established));
+        (id, net.stacks[1].tcp_addresses(id).unwrap().0.port())
+    };
+    let accepted = |net: &mut Net| net.first().tcp_accept(listener).unwrap().map(|(_, peer)| peer.port());
+    let [(_, silent), (sends, sender), (closes, closer)] = std::array::from_fn(|_| open(&mut net));
+    assert_eq!((net.first().tcp_acceptable(listener), accepted(&mut net)), (Ok(0), None));
+    net.stacks[0].check();
+    let now = net.now;
+    net.last().tcp_send(now, sends, b"x").unwrap();
+    net.cross();
+    assert_eq!(accepted(&mut net), Some(sender), "bytes have arrived");
+    net.last().tcp_close(now, closes).unwrap();
+    net.cross();
+    assert_eq!(accepted(&mut net), Some(closer), "no bytes will arrive");
+    assert_eq!(accepted(&mut net), None);
+    net.pass(time + Duration::from_secs(1));
+    assert_eq!(accepted(&mut net), Some(silent), "the time is over");
+    // As many connections as may be opening are deferred. Others, which open by SYN cookies, are not.
+    let [_, _, _, (_, last)] = std::array::from_fn(|_| open(&mut net));
+    assert_eq!((accepted(&mut net), accepted(&mut net)), (Some(last), None));
+    net.stacks[0].check();
+}

@@ -68,7 +68,8 @@ fn every_udp_socket_that_joined_a_group_on_the_device_gets_a_copy_and_no_other()
             world.joined(other, 7, group, ON[0]),
         ];
         assert_eq!(world.give_packet(0, &udp_to(group, (9, 7), b"to all")), Outcome::Done);
-        let first = Datagram { from: at(host, 9), to: ip(group), bytes: b"to all".to_vec(), at: world.now };
+        let (from, to, bytes) = (at(host, 9), ip(group), b"to all".to_vec());
+        let first = Datagram { from, to, bytes, at: world.now, on: Some(ON[0]), hop_limit: 64, service: 0 };
         assert_eq!(world.stack.udp_receive(sockets[0]), Ok(Some(first)));
         let copies: Vec<usize> = world.received(&sockets).iter().map(Vec::len).collect();
         assert_eq!(copies, [0, 1, 1, 0, 0, 0, 0, 0, 0]);
@@ -227,7 +228,8 @@ fn local_members_receive_what_the_stack_sends_to_their_group() {
         ];
         let send = |world: &mut World| world.stack.udp_send(world.now, sender, Some(at(group, 7)), b"x");
         assert_eq!(send(&mut world), Ok(()));
-        let copy = Datagram { from: at(own, 1), to: ip(group), bytes: b"x".to_vec(), at: world.now };
+        let (from, to, bytes) = (at(own, 1), ip(group), b"x".to_vec());
+        let copy = Datagram { from, to, bytes, at: world.now, on: Some(ON[0]), hop_limit: 1, service: 0 };
         assert_eq!(world.stack.udp_receive(members[0]), Ok(Some(copy)));
         let heard = |world: &mut World| world.received(&members).iter().map(Vec::len).collect::<Vec<_>>();
         assert_eq!((heard(&mut world), world.datagrams(0).len()), (vec![0, 1, 0, 0], 1));

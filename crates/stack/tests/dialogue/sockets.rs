@@ -5,14 +5,14 @@ use siga_stack::Stack;
 use siga_stack::drops::{IcmpDrop, IpDrop, UdpDrop};
 use siga_stack::limits::HEADER_BYTES_MAX;
 use siga_stack::link::device::{Agreed, DeviceConfig, Medium};
-use siga_stack::link::frame::Received;
+use siga_stack::link::frame::{DeviceId, Received};
 use siga_stack::seed::Seed;
 use siga_stack::sockets::{TcpError, TcpOptions};
 use siga_stack::stack::{Handled, StackConfig};
-use siga_stack::udp::{Datagram, UdpError};
+use siga_stack::udp::{Datagram, DatagramOptions, UdpError};
 use siga_stack::wire::ethernet::MacAddress;
 use siga_stack::wire::icmp::NetworkError;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 fn at(ip: &str, port: u16) -> SocketAddr {
     SocketAddr::new(ip.parse().unwrap(), port)
@@ -26,8 +26,8 @@ fn udp_datagrams_are_sent_and_received_over_both_ip_versions() {
         assert_eq!(world.stack.udp_readable(socket), Ok(false));
         assert_eq!(world.give_packet(0, &udp_to(own, (1000, 7), b"ping")), Outcome::Done);
         assert_eq!(world.stack.udp_readable(socket), Ok(true));
-        let datagram =
-            Datagram { from: at(host, 1000), to: own.parse().unwrap(), bytes: b"ping".to_vec(), at: world.now };
+        let (from, to, bytes, on) = (at(host, 1000), own.parse().unwrap(), b"ping".to_vec(), Some(DeviceId(0)));
+        let datagram = Datagram { from, to, bytes, at: world.now, on, hop_limit: 64, service: 0 };
         assert_eq!(world.stack.udp_receive(socket), Ok(Some(datagram)));
         assert_eq!(world.stack.udp_send(world.now, socket, Some(at(host, 1000)), b"pong"), Ok(()));
         let packet = world.sent_packet(0);
@@ -36,6 +36,37 @@ fn udp_datagrams_are_sent_and_received_over_both_ip_versions() {
         assert_eq!(packet[transport..], udp(own, host, (7, 1000), b"pong"));
         world.stack.udp_close(socket).unwrap();
         assert_eq!(world.give_packet(0, &udp_to(own, (1000, 7), b"ping")), Outcome::dropped(UdpDrop::NoSocket));
+        world.sent(0);
+    }
+}
+
+#[test]
+fn a_datagram_reports_how_it_arrived_and_can_have_options_of_its_own() {
+    let mut world = World::host();
+    for (any, own, host) in [("0.0.0.0", ROUTER[0], HOST[0]), ("::", ROUTER6[0], HOST6[0])] {
+        let socket = world.stack.udp_bind(at(any, 7)).unwrap();
+        let from: IpAddr = own.parse().unwrap();
+        let with = DatagramOptions { from: Some(from), device: None, hop_limit: Some(3), service: Some(0xb9) };
+        assert_eq!(world.stack.udp_send_with(world.now, socket, Some(at(own, 7)), b"x", with), Ok(()));
+        let seen = world.stack.udp_receive(socket).unwrap().unwrap();
+        assert_eq!((seen.on, seen.hop_limit, seen.service, seen.from.ip()), (None, 3, 0xb9, from), "to itself");
+        assert_eq!(world.stack.udp_send_with(world.now, socket, Some(at(host, 9)), b"x", with), Ok(()));
+        let packet = world.sent_packet(0);
+        let (hops, service) =
+            if from.is_ipv4() { (packet[8], packet[1]) } else { (packet[7], packet[0] << 4 | packet[1] >> 4) };
+        assert_eq!((hops, service), (3, 0xb9));
+        // The options are those of one datagram only.
+        world.stack.udp_set_service(socket, 0x20).unwrap();
+        assert_eq!(world.stack.udp_send(world.now, socket, Some(at(own, 7)), b"x"), Ok(()));
+        let seen = world.stack.udp_receive(socket).unwrap().unwrap();
+        assert_eq!((seen.hop_limit, seen.service), (64, 0x20));
+        for (with, error) in [
+            (DatagramOptions { from: Some(host.parse().unwrap()), ..with }, UdpError::NotOurs),
+            (DatagramOptions { device: Some(DeviceId(9)), ..with }, UdpError::NoDevice),
+            (DatagramOptions { hop_limit: Some(0), ..with }, UdpError::Address),
+        ] {
+            assert_eq!(world.stack.udp_send_with(world.now, socket, Some(at(host, 9)), b"x", with), Err(error));
+        }
         world.sent(0);
     }
 }

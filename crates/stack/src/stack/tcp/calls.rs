@@ -1,7 +1,7 @@
 //! The TCP calls of applications: first the calls for connections, then those for listeners.
 
 use crate::drops::IpDrop;
-use crate::limits::{TCP_BACKLOG_MAX, TCP_LISTENERS_MAX, TCP_SOCKET_BYTES_FREE};
+use crate::limits::{TCP_BACKLOG_MAX, TCP_DEFERRED_RETRY_TIME, TCP_LISTENERS_MAX, TCP_SOCKET_BYTES_FREE};
 use crate::link::frame::DeviceId;
 use crate::link::neighbour::NeighbourKey;
 use crate::slab::Slab;
@@ -478,8 +478,16 @@ impl<S: Storage> Stack<S> {
                 continue;
             }
             if socket.linger_until <= now {
-                socket.linger_until = Instant::NEVER;
-                socket.connection.abort();
+                if let Owner::Opening(listener) = socket.owner {
+                    let is_full = self.tcp.listeners.get(listener).is_some_and(Listener::is_full);
+                    if is_full {
+                        socket.linger_until = now + TCP_DEFERRED_RETRY_TIME;
+                    }
+                    self.opened(now, slot);
+                } else {
+                    socket.linger_until = Instant::NEVER;
+                    socket.connection.abort();
+                }
             } else {
                 socket.connection.handle_timeout(now);
                 if let Egress::Device { device, next } = socket.egress
@@ -534,6 +542,16 @@ impl<S: Storage> Stack<S> {
         let (slot, generation) = self.tcp.listeners.insert(listener);
         self.tcp.by_address.insert(local, slot);
         Ok(ListenerId { slot, generation })
+    }
+
+    /// Changes the options of a listener. The connections that peers open from now on have these options.
+    pub fn tcp_set_listener(&mut self, id: ListenerId, options: &TcpOptions) -> Result<(), TcpError> {
+        options.check()?;
+        let listener = self.tcp.listeners.named_mut(id.slot, id.generation).ok_or(TcpError::Closed)?;
+        let all_listeners = self.tcp.fast_open.settings.all_listeners && options.fast_open_pending_max == 0;
+        listener.fast_open.most = if all_listeners { listener.backlog } else { options.fast_open_pending_max };
+        listener.options = *options;
+        Ok(())
     }
 
     fn listener(&self, id: ListenerId) -> Result<&Listener, TcpError> {

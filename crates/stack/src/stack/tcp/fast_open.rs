@@ -87,12 +87,12 @@ impl<S: Storage> Stack<S> {
     }
 
     /// Counts a new connection against the limit of its listener, and lets the application accept it.
-    pub(super) fn begin_pending(&mut self, index: u32, slot: u32) {
+    pub(super) fn begin_pending(&mut self, now: Instant, index: u32, slot: u32) {
         let generation = self.tcp.listeners.generation(index);
         let Some(listener) = self.tcp.listeners.get_mut(index) else { return };
         listener.fast_open.pending += 1;
         self.tcp.fast_open.pending.insert(slot, ListenerId { slot: index, generation });
-        self.opened(slot);
+        self.opened(now, slot);
     }
 
     /// Returns how the SYN to a server uses Fast Open, or `None` while a black hole switches Fast Open off.

@@ -162,7 +162,7 @@ impl<S: Storage> Stack<S> {
         let awaits_cookie = socket.connection.awaits_cookie();
         let result = socket.connection.handle_segment(now, arrived.header, arrived.ecn, arrived.payload, 0);
         if let Owner::Opening(_) = socket.owner {
-            self.opened(slot);
+            self.opened(now, slot);
         }
         if awaits_cookie {
             self.learn_cookie(slot, arrived);
@@ -182,17 +182,30 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// If a connection has just been established, moves it to its listener's queue of connections that wait to be accepted.
-    pub(super) fn opened(&mut self, slot: u32) {
+    /// If a connection has been established, moves it to its listener's queue of connections that wait to be accepted. A listener may
+    /// defer this until bytes arrive, but only for a limited time, and only for as many connections as may be opening.
+    pub(super) fn opened(&mut self, now: Instant, slot: u32) {
         let tcp = &mut self.tcp;
         let Some(socket) = tcp.sockets.get_mut(slot) else { return };
         let Owner::Opening(index) = socket.owner else { return };
         if !socket.connection.is_open() && socket.connection.state_name() != StateName::TimeWait {
             return;
         }
-        socket.owner = Owner::Waiting(index);
         let generation = tcp.listeners.generation(index);
         let Some(listener) = tcp.listeners.get_mut(index) else { return };
+        if let Some(time) = listener.options.defer_accept
+            && listener.opening <= listener.backlog
+            && !socket.connection.readiness().readable
+        {
+            if socket.linger_until == Instant::NEVER {
+                socket.linger_until = now + time;
+            }
+            if now < socket.linger_until {
+                return;
+            }
+        }
+        socket.linger_until = Instant::NEVER;
+        socket.owner = Owner::Waiting(index);
         listener.opening -= 1;
         listener.waiting.push_back(slot);
         if !std::mem::replace(&mut listener.announced, true) {
@@ -320,7 +333,7 @@ impl<S: Storage> Stack<S> {
         if let Some(slot) = self.admit(now, index, arrived, connection, egress)
             && opens_fast
         {
-            self.begin_pending(index, slot);
+            self.begin_pending(now, index, slot);
         }
         Ok(())
     }

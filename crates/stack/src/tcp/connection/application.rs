@@ -208,7 +208,8 @@ impl<S: Storage> Connection<S> {
     }
 
     /// Returns whether there is news since the last call that [`Connection::readiness`] does not tell: the peer's urgent pointer has
-    /// appeared or advanced (RFC 9293 MUST-32), or times of writes are reported.
+    /// appeared or advanced (RFC 9293 MUST-32), the peer has closed its direction behind bytes that are unread, or times of writes are
+    /// reported.
     #[inline]
     pub fn take_event(&mut self) -> bool {
         std::mem::take(&mut self.event)
