@@ -411,7 +411,7 @@ mod tests {
     use std::time::Duration;
 
     fn commands() -> Vec<Command> {
-        let (one, other) = ("10.0.0.1:80".parse().unwrap(), "[fd00::1]:65535".parse().unwrap());
+        let [one, other]: [SocketAddr; 2] = ["10.0.0.1:80", "[fd00::1]:65535"].map(|text| text.parse().unwrap());
         let options = SocketOptions {
             send_buffer: Some(5),
             linger: Some(Duration::ZERO),

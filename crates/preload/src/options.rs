@@ -144,18 +144,7 @@ impl World {
             return Ok(Handled::Value(bytes.clone()));
         }
         Ok(match (level, name) {
-            (libc::SOL_SOCKET, libc::SO_SNDBUF | libc::SO_RCVBUF) => match socket.state {
-                State::Connection { number, .. } => {
-                    let options = self.client()?.info(number)?.options;
-                    let bytes = if name == libc::SO_SNDBUF { options.send_buffer } else { options.receive_buffer };
-                    value(i32::try_from(bytes.unwrap_or(0)).unwrap_or(i32::MAX))
-                }
-                State::New
-                | State::Bound { .. }
-                | State::Listening { .. }
-                | State::Datagrams { .. }
-                | State::Lost(_) => Handled::ByKernel,
-            },
+            (libc::SOL_SOCKET, libc::SO_SNDBUF | libc::SO_RCVBUF) => return self.buffer_bytes(place, name),
             (libc::SOL_SOCKET, libc::SO_ERROR) => value(self.take_failure(place)?),
             (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => Handled::Value(time_bytes(socket.receive_time_max)),
             (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => Handled::Value(time_bytes(socket.send_time_max)),
@@ -200,18 +189,7 @@ impl World {
             (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) => {
                 value_of(socket.options.defer_accept.unwrap_or_default().as_secs().into())
             }
-            (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => match socket.state {
-                State::Connection { number, .. } => {
-                    let info = self.client()?.info(number)?.tcp_info;
-                    let bytes = info.get(SEGMENT_BYTES_AT..).and_then(<[u8]>::first_chunk::<4>);
-                    value_of(u32::from_ne_bytes(*bytes.ok_or(Error::INVALID)?).into())
-                }
-                State::New
-                | State::Bound { .. }
-                | State::Listening { .. }
-                | State::Datagrams { .. }
-                | State::Lost(_) => Handled::ByKernel,
-            },
+            (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => return self.segment_bytes(place),
             (libc::IPPROTO_TCP, libc::TCP_NODELAY) => value(i32::from(socket.options.no_delay)),
             (libc::IPPROTO_TCP, libc::TCP_CORK) => value(i32::from(socket.options.cork)),
             (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => value(i32::from(socket.v6_only)),
@@ -397,6 +375,22 @@ fn datagram_change(level: i32, name: i32, bytes: &[u8]) -> Result<Option<(Family
 }
 
 impl World {
+    /// Returns the size of a buffer of a connection.
+    fn buffer_bytes(&mut self, place: Place, name: i32) -> Result<Handled> {
+        let State::Connection { number, .. } = self.socket_at(place)?.state else { return Ok(Handled::ByKernel) };
+        let options = self.client()?.info(number)?.options;
+        let bytes = if name == libc::SO_SNDBUF { options.send_buffer } else { options.receive_buffer };
+        Ok(value(i32::try_from(bytes.unwrap_or(0)).unwrap_or(i32::MAX)))
+    }
+
+    /// Returns the payload of a full segment of a connection.
+    fn segment_bytes(&mut self, place: Place) -> Result<Handled> {
+        let State::Connection { number, .. } = self.socket_at(place)?.state else { return Ok(Handled::ByKernel) };
+        let info = self.client()?.info(number)?.tcp_info;
+        let bytes = info.get(SEGMENT_BYTES_AT..).and_then(<[u8]>::first_chunk::<4>).ok_or(Error::INVALID)?;
+        Ok(value_of(u32::from_ne_bytes(*bytes).into()))
+    }
+
     fn set_datagram_option(
         &mut self,
         place: Place,
@@ -417,7 +411,12 @@ impl World {
                 self.socket_at(place)?.other_options.insert((level, name), bytes.to_vec());
                 Handled::Value(Vec::new())
             }
-            _ => Handled::ByKernel,
+            DatagramChange::HopLimit(_)
+            | DatagramChange::Loop(_)
+            | DatagramChange::MtuDiscovery(_)
+            | DatagramChange::Timing(_)
+            | DatagramChange::UnicastHopLimit(_)
+            | DatagramChange::Service(_) => Handled::ByKernel,
         })
     }
 }
