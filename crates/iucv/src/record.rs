@@ -450,7 +450,6 @@ mod tests {
             Command::Accept,
             Command::Return { listener: 3 },
             Command::Share { key: [7; SHARE_KEY_BYTES], numbers: vec![1, u32::MAX] },
-            Command::Inherit { key: [8; SHARE_KEY_BYTES], renumbered: Vec::new() },
             Command::Inherit { key: [8; SHARE_KEY_BYTES], renumbered: vec![(u32::MAX, 1), (2, 3)] },
             Command::Take,
             Command::Accepted { count: 3 },
@@ -496,6 +495,7 @@ mod tests {
         let arrivals = vec![Arrival { bytes: 4, at: None }, Arrival { bytes: 5, at: Some(at) }];
         let sent = SendTime { id: 7, stage: SendStage::Sent, at };
         let delivery = Delivery { to: one.ip(), network: Some(u32::MAX), hop_limit: 255, service: 3 };
+        let of_own = Delivery { network: None, ..delivery };
         let times = vec![sent, SendTime { stage: SendStage::Acknowledged, ..sent }];
         vec![
             Event::Made { local: one },
@@ -514,14 +514,8 @@ mod tests {
             Event::Offer,
             Event::NoneWaiting,
             Event::Datagram { from: one, bytes: Vec::new(), at: Some(at), delivery: None },
-            Event::Datagram { from: one, bytes: Vec::new(), at: None, delivery: None },
             Event::Datagram { from: one, bytes: Vec::new(), at: None, delivery: Some(delivery) },
-            Event::Datagram {
-                from: one,
-                bytes: Vec::new(),
-                at: Some(at),
-                delivery: Some(Delivery { network: None, ..delivery }),
-            },
+            Event::Datagram { from: one, bytes: Vec::new(), at: None, delivery: Some(of_own) },
             Event::Gone,
             Event::Info(Box::new(ConnectionInfo {
                 tcp_info: [5; TCP_INFO_BYTES],

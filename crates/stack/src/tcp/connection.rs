@@ -135,7 +135,7 @@ pub struct Connection<S: Storage = Heap> {
     pub(super) shut: bool,
     reader_gone: bool,
     peer_finished: bool,
-    /// Whether the urgent pointer has advanced, the peer has closed its direction, or times of writes are reported, since the last [`Connection::take_event`].
+    /// Whether [`Connection::take_event`] has news.
     event: bool,
     /// Whether the SYN carried data that the SYN-ACK acknowledged.
     pub(super) syn_data: bool,
@@ -326,8 +326,7 @@ impl<S: Storage> Connection<S> {
     fn synchronized(&mut self, now: Instant, arrival: Arrival<'_>, effect: &mut Effect) -> Result<(), TcpDrop> {
         let ConnectionState::Synchronized(open) = &mut self.state else { return Err(TcpDrop::Closed) };
         let outcome = open.handle_segment(now, &mut self.base, arrival, effect);
-        self.event |= open.rcv.finished && !self.peer_finished;
-        self.peer_finished = open.rcv.finished;
+        self.event |= open.rcv.finished > std::mem::replace(&mut self.peer_finished, open.rcv.finished);
         self.follow(now, &outcome?);
         Ok(())
     }
@@ -342,8 +341,7 @@ impl<S: Storage> Connection<S> {
         self.leave_fast_path();
         let ConnectionState::Synchronized(open) = &mut self.state else { return Err(TcpDrop::Closed) };
         let outcome = open.take_text(now, &mut self.base, arrival, effect);
-        self.event |= open.rcv.finished && !self.peer_finished;
-        self.peer_finished = open.rcv.finished;
+        self.event |= open.rcv.finished > std::mem::replace(&mut self.peer_finished, open.rcv.finished);
         self.follow(now, &outcome?);
         Ok(())
     }

@@ -479,8 +479,7 @@ impl<S: Storage> Stack<S> {
             }
             if socket.linger_until <= now {
                 if let Owner::Opening(listener) = socket.owner {
-                    let is_full = self.tcp.listeners.get(listener).is_some_and(Listener::is_full);
-                    if is_full {
+                    if self.tcp.listeners.get(listener).is_some_and(Listener::is_full) {
                         socket.linger_until = now + TCP_DEFERRED_RETRY_TIME;
                     }
                     self.opened(now, slot);
