@@ -326,7 +326,7 @@ impl<S: Storage> Connection<S> {
     fn synchronized(&mut self, now: Instant, arrival: Arrival<'_>, effect: &mut Effect) -> Result<(), TcpDrop> {
         let ConnectionState::Synchronized(open) = &mut self.state else { return Err(TcpDrop::Closed) };
         let outcome = open.handle_segment(now, &mut self.base, arrival, effect);
-        self.event |= open.rcv.finished > std::mem::replace(&mut self.peer_finished, open.rcv.finished);
+        self.event |= open.rcv.finished & !std::mem::replace(&mut self.peer_finished, open.rcv.finished);
         self.follow(now, &outcome?);
         Ok(())
     }
@@ -341,7 +341,7 @@ impl<S: Storage> Connection<S> {
         self.leave_fast_path();
         let ConnectionState::Synchronized(open) = &mut self.state else { return Err(TcpDrop::Closed) };
         let outcome = open.take_text(now, &mut self.base, arrival, effect);
-        self.event |= open.rcv.finished > std::mem::replace(&mut self.peer_finished, open.rcv.finished);
+        self.event |= open.rcv.finished & !std::mem::replace(&mut self.peer_finished, open.rcv.finished);
         self.follow(now, &outcome?);
         Ok(())
     }
