@@ -267,7 +267,8 @@ fn latency_at_each_load_follows_from_the_time_that_the_server_takes() {
     let p50 = |at: usize| loads[at]["latency_us"]["p50"].as_f64().unwrap();
     assert_eq!(loads.len(), 3, "{loads:?}");
     for (at, share) in [0.1, 0.5, 2.0].into_iter().enumerate() {
-        assert!((of(at, "load") - share).abs() < 1e-9 && loads[at]["trials"] == 2);
+        // A disturbed round does not count.
+        assert!((of(at, "load") - share).abs() < 1e-9 && (1.0..=2.0).contains(&of(at, "trials")), "{loads:?}");
         // The trials' own rates differ.
         assert!((0.5..2.0).contains(&(of(at, "planned_per_s") / (share * closed))), "{at}: {closed} {loads:?}");
     }
