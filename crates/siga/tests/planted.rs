@@ -208,8 +208,11 @@ fn why_names_a_planted_function_first_with_most_of_the_difference_and_nothing_be
     let more = why(&bench, "more");
     let explained = &more["explained"][0];
     let first = &explained["causes"][0];
-    // The router's injector is a BPF program, which spends the CPU time on each packet.
-    assert_eq!(first["function"], "bpf:siga_injector", "{more}");
+    // The router's injector is a BPF program, which spends the CPU time on each packet. It reads a clock meanwhile. Where that takes
+    // nearly all of the time, the function that reads the clock is named.
+    let function = first["function"].as_str().unwrap();
+    let is_planted = |name: &Value| name == "bpf:siga_injector";
+    assert!(is_planted(&first["function"]) || first["callers"].as_array().unwrap().iter().any(is_planted), "{more}");
     assert_eq!(first["charged_to"], "router", "{more}");
     // Other programs on this host can use CPU time of their own, which is in the whole difference, but has no function of the path.
     let named = explained["causes"].as_array().unwrap().iter().map(|cause| cause["difference"].as_f64().unwrap().abs());
@@ -217,14 +220,14 @@ fn why_names_a_planted_function_first_with_most_of_the_difference_and_nothing_be
     if !is_clear(&explained["rest"]) {
         assert!(first["share"].as_f64().unwrap() > 0.5, "{more}");
     }
-    let difference_us = 1e3 * first["difference"].as_f64().unwrap();
+    let difference_us = first["difference"].as_f64().unwrap();
     // At least one packet in each direction, and seldom a third one that carries only an acknowledgement.
     assert!(difference_us > 1.4 * ROUTER_US && difference_us < 3.5 * ROUTER_US, "{difference_us} us: {more}");
     let lost = &explained["new_samples"]["lost"];
     assert_eq!(lost, 0, "{more}");
     let text = bench.run("compare base more --run why --why").ok();
     let sentence = text.out.lines().find(|line| line.starts_with("Sampled CPU time")).unwrap();
-    let named = sentence.contains("siga_injector +") && sentence.contains("% of the difference");
+    let named = sentence.contains(&format!("{function} +")) && sentence.contains("% of the difference");
     assert_eq!(named, is_clear(&explained["all"]), "{text}");
 
     // The second time, the file is replaced.
@@ -245,7 +248,7 @@ fn why_names_a_planted_function_first_with_most_of_the_difference_and_nothing_be
     bench.run("report why -o why.html").ok();
     let page = fs::read_to_string(bench.path("why.html")).unwrap();
     let mut folds = page.split("<summary>Why: ").skip(1).filter_map(|fold| fold.split("</details>").next());
-    assert!(folds.any(|fold| fold.contains("bpf:siga_injector</th>")) || !named, "no fold names the injector");
+    assert!(folds.any(|fold| fold.contains(&format!("{function}</th>"))) || !named, "no fold names {function}");
     let none = bench.run("compare base same --run why --flame none.svg");
     assert!(none.status == Some(4) || bench.path("none.svg").exists(), "{none}");
 

@@ -83,7 +83,8 @@ fn assert_sound(browser: &mut Browser, file: &Path, width: u32, scheme: &str) {
     let touching = browser.value(
         "[...document.querySelectorAll('.drawing')].flatMap(drawing => {
             const texts = [...drawing.querySelectorAll('svg text, .label, .value, .side, b, .word, .what, .group, .heads span')]
-                .map(text => [text, text.getBoundingClientRect()]).filter(([, box]) => box.width > 0);
+                .filter(text => text.textContent.trim()).map(text => [text, text.getBoundingClientRect()])
+                .filter(([, box]) => box.width > 0);
             return texts.flatMap(([text, box], at) => texts.slice(at + 1, at + 60).filter(([other, there]) =>
                 !text.contains(other) && !other.contains(text) && box.left + 1 < there.right && there.left + 1 < box.right &&
                 box.top + 3 < there.bottom && there.top + 3 < box.bottom
