@@ -119,7 +119,7 @@ enum Task {
     Vm(vm::Options),
     /// Run the tests that need the virtual machine: build them here and run them there
     VmTests(vm_tests::Options),
-    /// Run all long suites, one after the other; takes about five hours, at most ten. Prints one line for each suite, and
+    /// Run all long suites, one after the other; takes about five and a half hours, at most eleven. Prints one line for each suite, and
     /// writes logs and `summary.json` to target/nightly
     Nightly(nightly::Options),
     /// Write the published JSON Schemas of plans and levels

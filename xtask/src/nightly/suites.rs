@@ -134,8 +134,8 @@ mod tests {
         let about = nightly.get_about().unwrap().to_string();
         let hours = |minutes: fn(&Suite) -> u64| SUITES.iter().map(minutes).sum::<u64>() as f64 / 60.0;
         let (usual, limit) = (hours(|suite| suite.usual_minutes), hours(|suite| suite.limit_minutes));
-        assert!((4.5..5.5).contains(&usual) && about.contains("about five hours"), "{usual} {about}");
-        assert!((9.0..10.0).contains(&limit) && about.contains("at most ten"), "{limit} {about}");
+        assert!((5.0..6.0).contains(&usual) && about.contains("about five and a half hours"), "{usual} {about}");
+        assert!((10.0..11.0).contains(&limit) && about.contains("at most eleven"), "{limit} {about}");
     }
 
     #[test]
