@@ -386,9 +386,14 @@ impl World {
     /// Returns the payload of a full segment of a connection.
     fn segment_bytes(&mut self, place: Place) -> Result<Handled> {
         let State::Connection { number, .. } = self.socket_at(place)?.state else { return Ok(Handled::ByKernel) };
-        let info = self.client()?.info(number)?.tcp_info;
-        let bytes = info.get(SEGMENT_BYTES_AT..).and_then(<[u8]>::first_chunk::<4>).ok_or(Error::INVALID)?;
-        Ok(value_of(u32::from_ne_bytes(*bytes).into()))
+        Ok(value_of(self.tcp_info_number(number, SEGMENT_BYTES_AT)?.into()))
+    }
+
+    /// Returns the number at the place `at` of the `struct tcp_info` of a connection.
+    pub(crate) fn tcp_info_number(&mut self, connection: u32, at: usize) -> Result<u32> {
+        let info = self.client()?.info(connection)?.tcp_info;
+        let bytes = info.get(at..).and_then(<[u8]>::first_chunk::<4>).ok_or(Error::INVALID)?;
+        Ok(u32::from_ne_bytes(*bytes))
     }
 
     fn set_datagram_option(

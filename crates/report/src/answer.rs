@@ -3,7 +3,7 @@
 //! The question follows from what varies in the run: levels, MTUs, or paths. Each claim is that of verdicts: a figure counts as larger or
 //! smaller only where its verdict says so.
 
-use super::words::{number, tally, words_of_router};
+use super::words::{capital, number, tally, words_of_router};
 use siga_model::error::Result;
 use siga_plan::level::Variant;
 use siga_plan::workload::Shape;
@@ -218,9 +218,7 @@ fn mtus(comparisons: &[&Comparison]) -> String {
         }
     }
     gains.extend(others);
-    let text = gains.join("; ");
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| format!("{}{}.", first.to_uppercase(), letters.as_str()))
+    if gains.is_empty() { String::new() } else { format!("{}.", capital(&gains.join("; "))) }
 }
 
 fn levels(run: &Run, comparisons: &[&Comparison]) -> String {
@@ -307,11 +305,7 @@ fn features(variants: &[&Comparison]) -> Option<String> {
     if !unseen.is_empty() {
         parts.push(format!("no effect on the rate is seen of {}", unseen.join(", ")));
     }
-    let text = parts.join("; ");
-    let mut letters = text.chars();
-    letters
-        .next()
-        .map(|first| format!("{}{} (geometric means over the cells).", first.to_uppercase(), letters.as_str()))
+    (!parts.is_empty()).then(|| format!("{} (geometric means over the cells).", capital(&parts.join("; "))))
 }
 
 /// Returns which path suits which work: for each kind of work the fastest direct path and the fastest path through a router. A path is the
@@ -359,9 +353,7 @@ fn connectivity(run: &Run, judged: &Judged) -> Result<String> {
             sentences.push(format!("for {kind} {}", found.join(", ")));
         }
     }
-    let text = sentences.join("; ");
-    let mut letters = text.chars();
-    Ok(letters.next().map_or_else(String::new, |first| format!("Fastest {first}{}.", letters.as_str())))
+    Ok(if sentences.is_empty() { String::new() } else { format!("Fastest {}.", sentences.join("; ")) })
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::fit::{self, Column, Field, Line, Tone};
 use super::table::{bar, charged, grid, groups, mark, path_name};
-use super::words::{cpu_scale, number, pairs, spread};
+use super::words::{components, cpu_scale, number, pairs, spread};
 use siga_plan::workload::Unit;
 use siga_results::judge::{Comparison, Mean, Metric, Row, Subject, Verdict, base_of};
 use siga_results::store::Run;
@@ -118,6 +118,7 @@ fn rows(reduced: &Reduced, comparisons: &[Comparison], group: &[&Summary], names
         };
         let other = base.filter(|base| **base != group[0].cell);
         let other = other.and_then(|base| group.iter().find(|summary| summary.cell == *base));
+        let [client, router, server, other_work, residue] = components(cpu, time);
         vec![
             names.name(summary, group).into(),
             number(summary.rate).into(),
@@ -125,11 +126,11 @@ fn rows(reduced: &Reduced, comparisons: &[Comparison], group: &[&Summary], names
             latency(summary.latency.p50).into(),
             latency(summary.latency.p99).into(),
             time(cpu.total.total),
-            time(cpu.client.total),
-            cpu.router.map_or("-".into(), |router| time(router.total)),
-            time(cpu.server.total),
-            time(cpu.other.total),
-            time(cpu.residue),
+            client,
+            router,
+            server,
+            other_work,
+            residue,
             rate,
             total,
             other.map_or_else(Field::default, |other| names.name(other, group).into()),

@@ -6,7 +6,7 @@ use siga_plan::workload::{Close, Shape, Unit};
 use siga_results::judge::{Answers, Beside, RouterOverhead, Row, Verdict};
 use siga_results::stats::Estimate;
 use siga_results::store::Run;
-use siga_results::summary::{Reduced, Summary};
+use siga_results::summary::{Cpu, Reduced, Summary};
 
 /// Formats a number with three significant digits; numbers from 100 on become integers. Commas separate groups of three digits.
 pub(super) fn number(value: f64) -> String {
@@ -349,6 +349,24 @@ pub(super) fn spread(summary: &Summary) -> String {
         }
         _ => "-".into(),
     }
+}
+
+/// Returns the sentence with a capital letter at its beginning.
+pub(super) fn capital(sentence: &str) -> String {
+    let mut letters = sentence.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
+/// Returns the CPU times of a cell, each converted by `figure`: client, router, server, others, and the residue. The residue is the CPU
+/// time that could not be charged to a component.
+pub(super) fn components<Text: From<&'static str>>(cpu: &Cpu, figure: impl Fn(f64) -> Text) -> [Text; 5] {
+    [
+        figure(cpu.client.total),
+        cpu.router.map_or("-".into(), |router| figure(router.total)),
+        figure(cpu.server.total),
+        figure(cpu.other.total),
+        figure(cpu.residue),
+    ]
 }
 
 /// Returns a noise floor: "±1.2%". A floor of 100% or more says only that the trials scatter too much, so it has no figure.

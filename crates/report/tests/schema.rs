@@ -43,7 +43,7 @@ fn wrong(schema: &Value, value: &Value, root: &Value, at: &str) -> Option<String
             .collect(),
     };
     if !types.iter().any(|name| is_of(name)) {
-        return Some(format!("{at}: {value} is none of {types:?}"));
+        return Some(format!("{at}: {value} has another type than {types:?}"));
     }
     if let (Some(members), Some(known)) = (value.as_object(), schema["properties"].as_object()) {
         let missing =

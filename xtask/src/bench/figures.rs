@@ -10,6 +10,7 @@ use super::median;
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Figures {
     pub(crate) rate: f64,
+    /// CPU time of a unit, in milliseconds.
     pub(crate) cpu: f64,
     pub(crate) p99: f64,
     pub(crate) p999: f64,
@@ -18,9 +19,11 @@ pub(crate) struct Figures {
 impl Figures {
     /// Reads the figures from a cell in siga's JSON. Returns the reason as an error if the cell has no figures.
     pub(crate) fn of(cell: &Value) -> Result<Self, String> {
+        // siga shows the CPU time of a transaction in microseconds, and that of a megabyte in milliseconds.
+        let ms = if cell["cpu"]["unit"] == "us/trans" { 1e-3 } else { 1.0 };
         let latency = |name: &str| cell["latency_us"][name].as_f64().unwrap_or(f64::NAN);
         match (cell["rate"].as_f64(), cell["cpu"]["total"].as_f64(), cell["skipped"].as_str()) {
-            (Some(rate), Some(cpu), _) => Ok(Self { rate, cpu, p99: latency("p99"), p999: latency("p999") }),
+            (Some(rate), Some(cpu), _) => Ok(Self { rate, cpu: cpu * ms, p99: latency("p99"), p999: latency("p999") }),
             (_, _, Some(reason)) => Err(reason.replace("\n  ", "; ")),
             _ => Err("siga printed no figure for it".to_owned()),
         }
@@ -148,7 +151,7 @@ mod tests {
         assert_eq!((cost(0.7).is_met(), cost(0.6).is_met()), (Some(true), Some(false)));
         let absent = Figures { p99: f64::NAN, ..Figures::default() };
         let p99 = Ratio::of("p99", Some(1.0), (&[absent; 3], &[absent; 3]), |it| it.p99);
-        assert!(p99.median.is_nan() && p99.is_met().is_none(), "nobody measured it");
+        assert!(p99.median.is_nan() && p99.is_met().is_none(), "there is no figure");
     }
 
     #[test]
@@ -156,6 +159,10 @@ mod tests {
         let cell = json!({ "rate": 2.5, "cpu": { "total": 0.5 }, "latency_us": { "p99": 7.0, "p999": null }, "skipped": null });
         let figures = Figures::of(&cell).unwrap();
         assert_eq!((figures.rate, figures.cpu, figures.p99, figures.p999.is_nan()), (2.5, 0.5, 7.0, true));
+        let cell = json!({ "rate": 2.5, "cpu": { "total": 47.5, "unit": "us/trans" } });
+        assert_eq!(Figures::of(&cell).unwrap().cpu, 0.0475);
+        let cell = json!({ "rate": 2.5, "cpu": { "total": 0.25, "unit": "ms/MB" } });
+        assert_eq!(Figures::of(&cell).unwrap().cpu, 0.25);
         let cell = json!({ "skipped": "cannot create a BPF map\n  run as root" });
         assert_eq!(Figures::of(&cell).err().as_deref(), Some("cannot create a BPF map; run as root"));
     }

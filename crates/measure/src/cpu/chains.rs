@@ -8,7 +8,7 @@
 use crate::bpf::symbols::Functions;
 use crate::cpu::charge::Owners;
 use crate::cpu::profile::{Chain, Mode, Profile};
-use crate::cpu::program::Programs;
+use crate::cpu::program::{Id, Programs};
 use siga_model::error::Result;
 use siga_results::record::{ChainNode, ChainTree, ChainsRecord, Owner, PhaseRecord};
 use std::collections::{BTreeMap, HashMap};
@@ -116,6 +116,8 @@ struct Mapped {
     offset: u64,
     /// The path under which the kernel shows the mapped file, even if it was deleted.
     path: PathBuf,
+    /// `None` if no regular file is mapped.
+    file: Option<Id>,
     name: String,
 }
 
@@ -127,7 +129,8 @@ impl Files {
         let Some(part) = parts.iter().find(|part| part.addresses.contains(&address)) else {
             return vec![format!("[{}]", process_name(pid))];
         };
-        let function = programs.function(&part.path, (address - part.addresses.start).saturating_add(part.offset));
+        let offset = (address - part.addresses.start).saturating_add(part.offset);
+        let function = part.file.and_then(|file| programs.function(file, &part.path, offset));
         [Some(format!("[{}]", part.name)), function].into_iter().flatten().collect()
     }
 }
@@ -142,14 +145,18 @@ fn mapped(pid: u32) -> Vec<Mapped> {
         let file = words.nth(2)?;
         let (start, end) = range.split_once('-')?;
         let name = Path::new(file.trim_start_matches("/memfd:")).file_name()?.to_str()?.trim_matches(['[', ']']);
-        let part = Mapped {
+        if !permissions.contains('x') {
+            return None;
+        }
+        let place = format!("{}-{}", start.trim_start_matches('0'), end.trim_start_matches('0'));
+        let path = PathBuf::from(format!("/proc/{pid}/map_files/{place}"));
+        Some(Mapped {
             addresses: hexadecimal(start)?..hexadecimal(end)?,
             offset: hexadecimal(offset)?,
-            path: format!("/proc/{pid}/map_files/{}-{}", start.trim_start_matches('0'), end.trim_start_matches('0'))
-                .into(),
+            file: Id::of(&path),
+            path,
             name: name.to_owned(),
-        };
-        permissions.contains('x').then_some(part)
+        })
     };
     text.lines().filter_map(line).collect()
 }

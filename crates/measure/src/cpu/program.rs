@@ -20,12 +20,20 @@ const NAME_BYTES_MAX: usize = 160;
 #[derive(Debug, Default)]
 pub(crate) struct Programs(HashMap<Id, Program>);
 
-/// Identifies a version of a file.
+/// Identifies a version of a regular file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Id {
+pub(crate) struct Id {
     device: u64,
     inode: u64,
     modified: (i64, i64),
+}
+
+impl Id {
+    /// Returns the id of the file at `path`. Returns `None` if it is no regular file, such as a device: opening one can have effects.
+    pub(crate) fn of(path: &Path) -> Option<Self> {
+        let state = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+        Some(Self { device: state.dev(), inode: state.ino(), modified: (state.mtime(), state.mtime_nsec()) })
+    }
 }
 
 /// The functions of one file.
@@ -38,13 +46,9 @@ struct Program {
 }
 
 impl Programs {
-    /// Returns the name of the function at `offset` of the file at `path`; `None` if no known function is there.
-    pub(crate) fn function(&mut self, path: &Path, offset: u64) -> Option<String> {
-        // Only the state of a regular file is asked for before the file is opened: opening a device can have effects.
-        let state = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
-        let id = Id { device: state.dev(), inode: state.ino(), modified: (state.mtime(), state.mtime_nsec()) };
-        let program = self.0.entry(id).or_insert_with(|| Program::read(path).unwrap_or_default());
-        program.function(offset)
+    /// Returns the name of the function at `offset` of the file `id` at `path`; `None` if no known function is there.
+    pub(crate) fn function(&mut self, id: Id, path: &Path, offset: u64) -> Option<String> {
+        self.0.entry(id).or_insert_with(|| Program::read(path).unwrap_or_default()).function(offset)
     }
 }
 
@@ -96,16 +100,20 @@ fn demangled(symbol: &str) -> String {
 mod tests {
     use super::*;
 
+    fn function(programs: &mut Programs, path: &Path, offset: u64) -> Option<String> {
+        programs.function(Id::of(path)?, path, offset)
+    }
+
     #[test]
     fn a_file_without_symbols_has_no_functions() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("text");
         for content in ["", "#!/bin/sh\n", "\x7fELF\x02\x01\x01"] {
             std::fs::write(&path, content).unwrap();
-            assert_eq!(Programs::default().function(&path, 0), None, "{content:?}");
+            assert_eq!(function(&mut Programs::default(), &path, 0), None, "{content:?}");
         }
-        assert_eq!(Programs::default().function(Path::new("/dev/zero"), 0), None);
-        assert_eq!(Programs::default().function(directory.path(), 0), None);
+        assert_eq!(function(&mut Programs::default(), Path::new("/dev/zero"), 0), None);
+        assert_eq!(function(&mut Programs::default(), directory.path(), 0), None);
     }
 
     #[test]
@@ -120,7 +128,7 @@ mod tests {
             std::fs::write(&path, &damaged).unwrap();
             let mut programs = Programs::default();
             for offset in [0, 1 << 12, u64::MAX] {
-                programs.function(&path, offset);
+                function(&mut programs, &path, offset);
             }
         }
     }
@@ -131,10 +139,10 @@ mod tests {
         let path = directory.path().join("program");
         std::fs::write(&path, "no program").unwrap();
         let mut programs = Programs::default();
-        programs.function(&path, 0);
+        function(&mut programs, &path, 0);
         std::fs::remove_file(&path).unwrap();
         std::fs::copy("/proc/self/exe", &path).unwrap();
-        programs.function(&path, 0);
+        function(&mut programs, &path, 0);
         let read: Vec<bool> = programs.0.values().map(|program| !program.functions.is_empty()).collect();
         assert!(read.contains(&true), "{read:?}");
     }

@@ -210,11 +210,8 @@ fn unsent(number: c_int) -> Result<usize> {
     const NOT_SENT_AT: usize = 144;
     let mut held = world::lock();
     let place = held.place(number)?;
-    let (socket, client) = held.socket_and_client(place)?;
-    let State::Connection { number, .. } = socket.state else { return Ok(0) };
-    let info = client.info(number)?.tcp_info;
-    let bytes = info.get(NOT_SENT_AT..).and_then(<[u8]>::first_chunk::<4>).ok_or(Error::INVALID)?;
-    Ok(usize::try_from(u32::from_ne_bytes(*bytes)).unwrap_or(0))
+    let State::Connection { number, .. } = held.socket_at(place)?.state else { return Ok(0) };
+    Ok(usize::try_from(held.tcp_info_number(number, NOT_SENT_AT)?).unwrap_or(0))
 }
 
 /// Returns the number of bytes that a stream socket can receive now, or the length of the next datagram.

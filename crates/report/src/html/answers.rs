@@ -3,7 +3,7 @@
 
 use super::ShownRun;
 use super::page::{heads, table};
-use super::verdict::capital;
+use crate::words::capital;
 use crate::zvm::answers::{CASE_HEADS, RULE, answer, case, counts, looked_at, measured, origin, tally, why};
 use crate::zvm::check::CheckedFinding;
 use maud::{Markup, html};

@@ -117,6 +117,7 @@ fn row(comparisons: &[Comparison], summary: &Summary, group: &[&Summary], scale:
     let cpu = &summary.cpu;
     let latency = |value: Option<f64>| value.map_or("-".into(), number);
     let figures = [number(summary.rate), spread(summary), latency(summary.latency.p50), latency(summary.latency.p99)];
+    let components = words::components(cpu, |value| number(value * factor));
     html! {
         tr {
             @let name = path_name(&summary.cell, group);
@@ -124,11 +125,7 @@ fn row(comparisons: &[Comparison], summary: &Summary, group: &[&Summary], scale:
             @for figure in figures { td class="number" { (figure) } }
             td class="number" { (number(cpu.total.total * factor)) }
             td class="cpu" { svg aria-hidden="true" { (stretches(&parts(cpu), scale, 1.0, 14.0)) } }
-            td class="number" { (number(cpu.client.total * factor)) }
-            td class="number" { (cpu.router.map_or("-".into(), |router| number(router.total * factor))) }
-            td class="number" { (number(cpu.server.total * factor)) }
-            td class="number" { (number(cpu.other.total * factor)) }
-            td class="number" { (number(cpu.residue * factor)) }
+            @for figure in components { td class="number" { (figure) } }
             td class="against" { (against(comparisons, summary, group[0])) }
         }
     }

@@ -6,7 +6,7 @@ use super::page::{Section, heads, table};
 use crate::answer;
 use crate::verdicts::{EXPLORATORY, cell_name, how, mark, pair_name, probability, ratio, sentences, summary};
 use crate::why::{self, Explained};
-use crate::words::{cpu_scale, headline, noise_floor, number};
+use crate::words::{capital, cpu_scale, headline, noise_floor, number};
 use crate::worth;
 use maud::{Markup, html};
 use siga_model::text;
@@ -339,10 +339,4 @@ fn scaled(metric: Metric, unit: Unit) -> (f64, String) {
 pub(super) fn values(row: &Row) -> String {
     let (scale, unit) = scaled(row.metric, row.base.workload.unit());
     format!("{} against {} {unit}", number(row.values.1 * scale), number(row.values.0 * scale))
-}
-
-/// Returns the sentence with a capital letter at its beginning.
-pub(super) fn capital(sentence: &str) -> String {
-    let mut letters = sentence.chars();
-    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }

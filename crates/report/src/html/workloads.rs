@@ -14,7 +14,7 @@ use super::sides::{FIGURES, Judged, Side, all, names};
 use super::tables::{PARTS, legend, parts};
 use super::verdict::interval;
 use crate::table::{charged, methods};
-use crate::words::{cpu_scale, grouped, number, pairs, spread};
+use crate::words::{self, cpu_scale, grouped, number, pairs, spread};
 use maud::{Markup, html};
 use siga_plan::matrix::Cell;
 use siga_plan::workload::{PRESETS, Workload};
@@ -267,16 +267,9 @@ const COMPONENTS: [&str; 6] = ["CPU", "client", "router", "server", "other", "re
 /// Returns the CPU times of a cell, multiplied by `factor`, as texts: total, client, router, server, other, and the residue (the
 /// CPU time that could not be charged to a component).
 fn components(summary: &Summary, factor: f64) -> [String; 6] {
-    let cpu = &summary.cpu;
     let figure = |value: f64| number(value * factor);
-    [
-        figure(cpu.total.total),
-        figure(cpu.client.total),
-        cpu.router.map_or("-".into(), |router| figure(router.total)),
-        figure(cpu.server.total),
-        figure(cpu.other.total),
-        figure(cpu.residue),
-    ]
+    let [client, router, server, other, residue] = words::components(&summary.cpu, figure);
+    [figure(summary.cpu.total.total), client, router, server, other, residue]
 }
 
 fn row(line: &Line<'_>, factor: f64) -> Vec<String> {

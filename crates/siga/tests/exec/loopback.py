@@ -9,14 +9,6 @@ import sys
 outside = int(sys.argv[1])
 
 
-def error_of(call, *arguments):
-    try:
-        call(*arguments)
-    except OSError as error:
-        return error.errno
-    return 0
-
-
 assert error_of(socket.create_connection, ("127.0.0.1", outside), 10) == errno.ECONNREFUSED, "this is the host's server"
 for family, own in [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"), (socket.AF_INET, "127.1.2.3")]:
     server = socket.create_server((own, 0), family=family)

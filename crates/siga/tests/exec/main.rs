@@ -112,7 +112,10 @@ fn sockets_behave_as_the_kernels() {
         return;
     }
     let network = Network::up("exec-sockets", TOPOLOGY);
-    assert_eq!(python(&network, "tcpip3", include_str!("sockets.py")), "all is well\n");
+    assert_eq!(
+        python(&network, "tcpip3", concat!(include_str!("common.py"), include_str!("sockets.py"))),
+        "all is well\n"
+    );
 }
 
 #[test]
@@ -162,7 +165,9 @@ fn a_guest_has_loopback_addresses_of_its_own() {
     let port = listener.local_addr().unwrap().port().to_string();
     let mut command = Command::new(env!("CARGO_BIN_EXE_siga"));
     command.args(["exec", "--loopback", "guest", network.name.as_str(), "tcpip3", PYTHON, "-c"]);
-    command.args([include_str!("loopback.py"), &port]).env("SIGA_RUN_DIR", network.run_dir());
+    command
+        .args([concat!(include_str!("common.py"), include_str!("loopback.py")), &port])
+        .env("SIGA_RUN_DIR", network.run_dir());
     assert_eq!(text(&command.output().unwrap()), "all is well\n");
 }
 
@@ -181,7 +186,7 @@ fn options_have_the_effects_that_they_have_on_the_kernels_sockets() {
     if !has(&[PYTHON]) {
         return;
     }
-    let script = include_str!("options.py");
+    let script = concat!(include_str!("common.py"), include_str!("options.py"));
     let kernel = Command::new(PYTHON).args(["-c", script]).env("SIGA_TEST_SCRIPT", script).output().unwrap();
     assert_eq!(text(&kernel), "all is well\n", "on the kernel");
     let network = Network::up("exec-options", TOPOLOGY);

@@ -25,14 +25,6 @@ TIME_MAX = 20
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def error_of(call, *arguments):
-    try:
-        call(*arguments)
-    except OSError as error:
-        return error.errno
-    return 0
-
-
 def datagram_socket(family=socket.AF_INET, address=None):
     made = socket.socket(family, socket.SOCK_DGRAM)
     made.settimeout(TIME_MAX)

@@ -15,14 +15,6 @@ OWN = "10.0.2.2"
 libc = ctypes.CDLL(None)
 
 
-def error_of(call, *arguments):
-    try:
-        call(*arguments)
-    except OSError as error:
-        return error.errno
-    return 0
-
-
 def read_all(stream):
     parts = []
     while part := stream.recv(65536):

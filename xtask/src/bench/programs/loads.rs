@@ -216,7 +216,7 @@ fn as_postgres() -> String {
     format!("setpriv --reuid={POSTGRES_USER} --regid={POSTGRES_USER} --clear-groups")
 }
 
-/// Makes a database with the tables of pgbench, if there is none yet.
+/// Makes a database with the tables of pgbench, unless the database exists already.
 fn prepare_postgres(directory: &Path) -> Result<(), String> {
     let at = directory.display();
     let data = directory.join("data");
