@@ -321,7 +321,7 @@ fn start_victim(network: &Network, connections: usize) -> Child {
 }
 
 #[test]
-fn a_killed_application_resets_its_connections_and_leaves_nothing() {
+fn a_killed_application_ends_its_connections_and_leaves_nothing() {
     let network = Network::up("killed", FIGURE_1);
     let server = network.application("tcpip3");
     let listener = TcpListener::bind(&server, SERVER.parse().unwrap()).unwrap();
@@ -341,14 +341,11 @@ fn a_killed_application_resets_its_connections_and_leaves_nothing() {
     child.wait().unwrap();
     for stream in &mut streams {
         stream.set_timeout(Some(PATIENCE));
-        let error = loop {
-            if let Err(error) = stream.read(&mut buffer) {
-                break error;
-            }
-        };
-        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        // The guest still delivers the bytes that the application has sent.
+        while stream.read(&mut buffer).unwrap() > 0 {}
     }
     println!("all know {:?} after the kill", killed.elapsed());
+    drop(streams);
     wait_until("something is left", || {
         let after = network.stack("tcpip1");
         after["connections"] == 0

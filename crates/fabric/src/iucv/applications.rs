@@ -309,7 +309,8 @@ impl Applications {
         last
     }
 
-    /// Ends an application: resets its connections, and frees all its sockets and memory.
+    /// Ends an application, and frees all its sockets and memory. As in Linux, the connections of a process that has ended are closed.
+    /// Those of an application that the guest ends for another reason are reset.
     pub(super) fn end(&mut self, host: &mut Host<'_>, place: usize, why: Loss) {
         let Some(Application { id, wake_fd: (registration, wake_fd), stage }) =
             self.all.get_mut(place).and_then(Option::take)
@@ -325,10 +326,14 @@ impl Applications {
                 }
                 match (served, handle) {
                     (Served::Elsewhere { .. }, Some(handle)) => self.close_unheld(host, handle),
+                    (Served::Connection { id, .. }, Some(handle)) if matches!(why, Loss::PeerGone) => {
+                        self.park(host, *id);
+                        self.close_unheld(host, handle);
+                    }
                     _ => self.unbind(host, served),
                 }
             }
-            host.stack.tcp_abort_those(host.at, |memory| memory.is_sent_by(&client.area));
+            host.stack.tcp_separate_those(host.at, |memory| memory.is_sent_by(&client.area));
             self.of_connection.retain(|_, (of, _)| *of != place);
             self.reserved.remove(|one| one.place == place);
         }

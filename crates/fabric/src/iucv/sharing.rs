@@ -213,7 +213,7 @@ impl Applications {
     }
 
     /// Moves the buffers of a connection to the guest's own memory, because no application uses the connection.
-    fn park(&mut self, host: &mut Host<'_>, id: TcpId) {
+    pub(super) fn park(&mut self, host: &mut Host<'_>, id: TcpId) {
         self.of_connection.remove(&id);
         // The connection still exists, so the call succeeds.
         let _ = host.stack.tcp_set_buffers(id, Memory::default(), Memory::default());

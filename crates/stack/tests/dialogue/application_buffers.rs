@@ -54,22 +54,28 @@ fn an_application_sends_bytes_from_where_it_placed_them() {
 }
 
 #[test]
-fn removed_application_memory_resets_exactly_the_connections_that_send_from_it() {
+fn without_its_memory_a_closed_connection_delivers_its_bytes_and_its_end_and_an_open_one_is_reset() {
     let mut net = Net::new(&[PLAIN]);
-    let listener = net.listen(false, 80, 3);
-    let [meant, closed, other] = std::array::from_fn(|_| net.open(false, 80, listener));
-    let now = net.now;
-    for ((id, _), bytes) in [(meant, 5_000), (closed, 5_000), (other, 100)] {
-        assert_eq!(net.first().tcp_send(now, id, &content(bytes)), Ok(bytes));
+    let listener = net.listen(false, 80, 4);
+    let [open, closed, ended, other] = std::array::from_fn(|_| net.open(false, 80, listener));
+    let (now, bytes, mut into) = (net.now, content(5_000), vec![0; 5_000]);
+    for (id, count) in [(open.0, 5_000), (closed.0, 5_000), (other.0, 100)] {
+        assert_eq!(net.first().tcp_send(now, id, &bytes[..count]), Ok(count));
     }
-    // The bytes that the connection still has to send lie in its application's memory.
-    net.first().tcp_close(now, closed.0).unwrap();
-    net.first().tcp_abort_those(now, |memory| memory.capacity() > 5_000);
+    for (id, _) in [closed, ended] {
+        net.first().tcp_close(now, id).unwrap();
+    }
+    let kept = net.first().tcp_outgoing(other.0).unwrap().capacity();
+    net.first().tcp_separate_those(now, |memory| memory.capacity() != kept);
     net.cross();
-    for (_, there) in [meant, closed] {
-        assert_eq!(net.last().tcp_progress(there).unwrap().failure, Some(Failure::Reset));
+    assert_eq!(net.last().tcp_progress(open.1).unwrap().failure, Some(Failure::Reset));
+    assert_eq!(net.last().tcp_receive(now, closed.1, &mut into), Ok(Some(5_000)));
+    assert!(into == bytes);
+    for (_, there) in [closed, ended] {
+        let progress = net.last().tcp_progress(there).unwrap();
+        assert!(progress.ended && progress.failure.is_none(), "{progress:?}");
     }
-    assert_eq!(net.first().tcp_state(meant.0), Err(TcpError::Closed));
+    assert_eq!(net.first().tcp_state(open.0), Err(TcpError::Closed));
     assert_eq!(net.first().tcp_state(other.0), Ok(StateName::Established));
     assert_eq!(net.last().tcp_progress(other.1).unwrap().received, 100);
 }

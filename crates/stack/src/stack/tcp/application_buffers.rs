@@ -109,13 +109,21 @@ impl<S: Storage> Stack<S> {
         })
     }
 
-    /// Resets all connections for whose send buffer `meant` returns true. These include connections that the application has
-    /// already closed, but that still have bytes to send.
-    pub fn tcp_abort_those(&mut self, now: Instant, meant: impl Fn(&S) -> bool) {
+    /// Separates connections from memory that ends: those for whose send buffer `meant` returns true. A connection that its application
+    /// has closed goes on, and the bytes that it still has to send move to the stack's memory. It is reset if the buffers of all
+    /// connections have reached their limit. A connection that its application has not closed is reset.
+    pub fn tcp_separate_those(&mut self, now: Instant, meant: impl Fn(&S) -> bool) {
         let slots: Vec<u32> = self.tcp.sockets.indices().collect();
         for slot in slots {
             let Some(socket) = self.tcp.sockets.get_mut(slot) else { continue };
-            if meant(socket.connection.outgoing()) && matches!(socket.owner, Owner::Application | Owner::Nobody) {
+            if !meant(socket.connection.outgoing()) || !matches!(socket.owner, Owner::Application | Owner::Nobody) {
+                continue;
+            }
+            let has_room = !socket.connection.has_bytes_to_send() || !self.tcp.buffers.are_scarce();
+            if socket.owner == Owner::Nobody && has_room {
+                socket.connection.set_buffers(S::default(), S::default());
+                self.tcp.buffers.count(socket);
+            } else {
                 socket.connection.abort();
                 self.forsake(now, slot);
             }

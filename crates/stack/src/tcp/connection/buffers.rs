@@ -22,6 +22,11 @@ impl<S: Storage> Connection<S> {
         &self.outgoing.storage
     }
 
+    /// Returns whether the send buffer has bytes that the peer has not acknowledged.
+    pub fn has_bytes_to_send(&self) -> bool {
+        self.outgoing.len() > 0
+    }
+
     /// Returns the size in bytes of the memory of both buffers, of the list of sent segments, of the list of gaps, and of state that few
     /// connections have.
     #[inline]
