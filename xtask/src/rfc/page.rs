@@ -9,12 +9,16 @@ use super::data::{Place, Requirement, Rfc, Standing};
 pub(super) fn markdown(rfcs: &[Rfc], related: &BTreeMap<u32, String>) -> String {
     let mut out = String::from(
         "# RFCs, requirement by requirement\n\n\
-         What the stack does about the RFCs that it implements: each requirement in words of our own, the code that keeps it, and\n\
-         the test that fails without this code, or the reason why it is not kept. Requirements of other roles (an application, a\n\
-         protocol that siga does not have) are left out, or marked as not applicable.\n\n\
-         `cargo xtask rfc --write` writes this page from `xtask/src/rfc/`. `cargo xtask ci` fails if the page is old, if a MUST or\n\
-         SHOULD is undecided, if a file, function or test that the page names does not exist, or if the stack's sources cite an\n\
-         RFC that is not here. Paths are relative to `crates/stack/src/`.\n\n",
+         This page lists the requirements of each RFC that siga's TCP/IP stack implements. Each row has the requirement in short\n\
+         form, the code that fulfils it, and a test that fails without this code. If the stack does not fulfil the requirement,\n\
+         the row gives the reason. The page omits requirements of other roles, or marks them as not applicable: for example,\n\
+         those of an application, or of a protocol that siga does not have.\n\n\
+         `cargo xtask rfc --write` writes this page from `xtask/src/rfc/`. `cargo xtask ci` fails in these cases:\n\n\
+         - the page does not match its source\n\
+         - a MUST or SHOULD has neither code and test nor a reason\n\
+         - a file, function or test that the page names does not exist\n\
+         - the stack's sources cite an RFC that this page lacks\n\n\
+         Paths are relative to `crates/stack/src/`.\n\n",
     );
     let heads = Standing::DECIDED.map(|(_, words)| words).join(" | ");
     put(&mut out, format_args!("| RFC | subject | {heads} |\n| --- | --- | --- | --- | --- | --- | --- |"));
@@ -24,7 +28,7 @@ pub(super) fn markdown(rfcs: &[Rfc], related: &BTreeMap<u32, String>) -> String 
     }
     let all = total(rfcs).map(|count| count.to_string()).join(" | ");
     put(&mut out, format_args!("| {} | all | {all} |\n", rfcs.len()));
-    out += "The sources cite these RFCs for one fact or as background:\n\n| RFC | cited for |\n| --- | --- |\n";
+    out += "The stack's sources also cite these RFCs, for a single fact or as background:\n\n| RFC | cited for |\n| --- | --- |\n";
     for (number, about) in related {
         put(&mut out, format_args!("| {number} | {about} |"));
     }
