@@ -1,9 +1,11 @@
 //! Conversions between the socket options and errors of applications and those of the stack.
 
+use rustix::io::Errno;
 use siga_iucv::options::{
     CongestionControl, ConnectionInfo, MtuDiscovery, SendFlags, SendStage, SendTime, SocketOptions, Timing,
 };
 use siga_stack::Stack;
+use siga_stack::drops::{DropReason, LinkDrop};
 use siga_stack::sockets::{FastOpenKeys, ListenerId, TcpDefaults, TcpError, TcpId, TcpOptions, TcpSetting};
 use siga_stack::tcp::{self, Config, Failure, Keepalive, Storage, WriteFlags};
 use siga_stack::time::Instant;
@@ -211,6 +213,9 @@ pub(crate) fn failure_kind(failure: Failure) -> ErrorKind {
 }
 
 pub(crate) fn udp_error(error: UdpError) -> io::Error {
+    if matches!(error, UdpError::Dropped(DropReason::Link(LinkDrop::QueueFull))) {
+        return Errno::NOBUFS.into();
+    }
     let kind = match error {
         UdpError::Closed | UdpError::NotConnected => ErrorKind::NotConnected,
         UdpError::InUse | UdpError::Joined => ErrorKind::AddrInUse,

@@ -404,6 +404,7 @@ fn encode(report: &PhaseReport) -> Result<Report> {
         pair_least: report.pair_units.0,
         pair_most: report.pair_units.1,
         pair_sums: report.pair_sums,
+        jitter: report.jitter,
     })
 }
 

@@ -31,3 +31,11 @@ pub const RULESET_TIME_MAX: Duration = Duration::from_secs(60);
 pub const RULESET_ANSWER_BYTES_MAX: u64 = 16 << 20;
 /// Maximum size in bytes of the user's configuration file.
 pub const CONFIG_BYTES_MAX: u64 = 64 << 10;
+/// Minimum time without an arrival after which a client ends a phase of a stream of datagrams that lacks some of them.
+pub const DRAIN_TIME_MIN: Duration = Duration::from_millis(20);
+/// Time after which a client repeats its request for a stream of datagrams if none has arrived.
+pub const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
+/// Time after which a server tries again to send a datagram for which the network had no room.
+pub const SEND_AGAIN_AFTER: Duration = Duration::from_millis(1);
+/// Maximum delay that a paced stream of datagrams catches up. The datagrams of a longer delay are never sent.
+pub const CATCH_UP_TIME_MAX: Duration = Duration::from_millis(10);

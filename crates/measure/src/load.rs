@@ -10,6 +10,7 @@
 
 pub mod client;
 pub mod content;
+pub mod datagrams;
 pub mod server;
 
 use crate::clock::{now_ns, thread_cpu_ns};

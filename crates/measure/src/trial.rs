@@ -173,6 +173,7 @@ impl Bench<'_> {
             slices: measured.report.slices,
             pair_units: (measured.report.pair_least, measured.report.pair_most),
             fairness: jain(cell, measured.report.pair_sums),
+            jitter_ns: jitter(measured.report.jitter),
             cpu,
             observer: observed.observer,
             offered,
@@ -222,9 +223,7 @@ impl Bench<'_> {
 
     /// Runs a phase with each load of the plan, in percent of the rate of the trial's own phase `closed`.
     fn offer(&self, fixture: &mut Fixture, cell: &Cell, closed: &Interval) -> Result<Vec<OfferedRecord>> {
-        let counts = closed.report.counts;
-        let units = cell.workload.units(counts.transactions, counts.sent.saturating_add(counts.received));
-        let rate = units * 1e9 / closed.elapsed_ns.max(1) as f64;
+        let rate = closed.counted().rate(cell.workload);
         if rate == 0.0 {
             return Ok(Vec::new());
         }
@@ -425,6 +424,11 @@ fn jain(cell: &Cell, (sum, squares): (f64, f64)) -> Option<f64> {
         Unit::Megabyte => FAIRNESS_MEGABYTES_LEAST,
     };
     (cell.clients > 1 && sum >= least * pairs).then(|| sum * sum / (pairs * squares))
+}
+
+/// Returns the mean of the streams' jitters from their sum and their number.
+fn jitter((sum, count): (f64, u32)) -> Option<f64> {
+    (count > 0).then(|| sum / f64::from(count))
 }
 
 /// Returns the protocol counters of client and server that have increased between the two readings, each with its increase.

@@ -12,6 +12,10 @@ pub const MESSAGE_BYTES_MAX: u64 = 1 << 30;
 pub const DATAGRAM_BYTES_MAX: u64 = 65_507;
 /// A UDP request that has no response after this time counts as lost. The client then sends the next request.
 pub const DATAGRAM_LOST_AFTER: Duration = Duration::from_millis(200);
+/// Smallest payload of a datagram of a stream, in bytes: the header of the workload drivers. A request for a stream has this size.
+pub const STREAM_DATAGRAM_BYTES_MIN: u64 = 32;
+/// Highest rate of a stream of datagrams for each pair, in bytes per second.
+pub const PACE_MAX: u64 = 100_000_000_000;
 /// Largest single write of a workload driver, in bytes.
 pub const WRITE_BYTES_MAX: u64 = 16 << 20;
 /// Longest measured time of a trial, in seconds.

@@ -35,7 +35,7 @@ pub struct Plan {
     pub question: String,
     /// Paths that siga builds (`veth-routed`, `hipersockets-routed`, …), or two existing places as `PLACE>PLACE` (client, server).
     pub paths: Vec<String>,
-    /// Workloads: presets or `rr:REQUEST/RESPONSE`, `crr:`, `strg:`, `strp:`, `udp-rr:`.
+    /// Workloads: presets or `rr:REQUEST/RESPONSE`, `crr:`, `strg:`, `strp:`, `udp-rr:`; or `udp-strg:BYTES@RATE`.
     pub workloads: Vec<String>,
     /// MTUs in bytes; empty: each path type's own default. A level that has an MTU is measured with that one.
     pub mtus: Vec<u32>,

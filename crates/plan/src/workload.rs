@@ -1,10 +1,11 @@
 //! Workloads: what client and server send to each other, and the unit of the measured rate.
 //!
-//! All four shapes are exchanges of a request and a response. RR, STRG and STRP use one connection for all exchanges; CRR opens one
-//! for each transaction. RR and CRR count transactions. STRG (streaming get) and STRP (streaming put) count megabytes of payload.
+//! RR, CRR, STRG and STRP are exchanges of a request and a response. RR, STRG and STRP use one connection for all exchanges; CRR
+//! opens one for each transaction. RR and CRR count transactions. STRG (streaming get) and STRP (streaming put) count megabytes of
+//! payload. Over UDP, STRG is a stream of datagrams that nothing acknowledges.
 //! The suffixes `k`, `m` and `g` of a size mean 1,024 and its powers. A megabyte in a *result* is 10^6 bytes.
 
-use crate::limits::{DATAGRAM_BYTES_MAX, MESSAGE_BYTES_MAX};
+use crate::limits::{DATAGRAM_BYTES_MAX, MESSAGE_BYTES_MAX, PACE_MAX, STREAM_DATAGRAM_BYTES_MIN};
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
 use std::fmt;
@@ -86,12 +87,14 @@ impl Unit {
 pub struct Workload {
     /// Shape of the exchange.
     pub shape: Shape,
-    /// True if the exchange uses UDP datagrams instead of a TCP connection (RR only).
+    /// True if the exchange uses UDP datagrams instead of a TCP connection (RR and STRG only).
     pub udp: bool,
-    /// Bytes from client to server in one exchange.
+    /// Bytes from client to server in one exchange. For a stream of datagrams, the size of the datagram that asks for the stream.
     pub request: u64,
-    /// Bytes from server to client in one exchange.
+    /// Bytes from server to client in one exchange. For a stream of datagrams, the payload of one datagram.
     pub response: u64,
+    /// For a stream of datagrams: payload in bytes per second that the server sends for each pair. `None`: as fast as it can.
+    pub pace: Option<u64>,
 }
 
 /// A workload with a name of its own.
@@ -105,11 +108,15 @@ pub struct Preset {
 }
 
 const fn tcp(shape: Shape, request: u64, response: u64) -> Workload {
-    Workload { shape, udp: false, request, response }
+    Workload { shape, udp: false, request, response, pace: None }
+}
+
+const fn datagrams(bytes: u64, pace: Option<u64>) -> Workload {
+    Workload { shape: Shape::Strg, udp: true, request: STREAM_DATAGRAM_BYTES_MIN, response: bytes, pace }
 }
 
 /// The presets, in the order of help texts.
-pub const PRESETS: [Preset; 6] = [
+pub const PRESETS: [Preset; 7] = [
     Preset { name: "rr-1-1", about: "request-response, 1 byte each way: pure latency", workload: tcp(Shape::Rr, 1, 1) },
     Preset {
         name: "rr-200-1000",
@@ -136,6 +143,11 @@ pub const PRESETS: [Preset; 6] = [
         about: "streaming put, 20,971,520 and 20 bytes: client to server",
         workload: tcp(Shape::Strp, 20 << 20, 20),
     },
+    Preset {
+        name: "udp-strg-1400",
+        about: "UDP stream of datagrams of 1,400 bytes, server to client, as fast as the server can send",
+        workload: datagrams(1_400, None),
+    },
 ];
 
 impl Workload {
@@ -150,6 +162,11 @@ impl Workload {
     /// Returns true for the streaming shapes. A phase can end in the middle of one of their exchanges.
     pub fn is_stream(&self) -> bool {
         self.unit() == Unit::Megabyte
+    }
+
+    /// Returns true for a stream of UDP datagrams, of which some may be lost.
+    pub fn is_datagram_stream(&self) -> bool {
+        self.udp && self.is_stream()
     }
 
     /// Converts a number of exchanges and of payload bytes in both directions into the workload's unit.
@@ -169,8 +186,10 @@ impl Workload {
             }
         }
         if self.udp && self.shape != Shape::Rr {
-            return Err(Error::usage(format!("workload `{text}`: UDP carries request-response only"))
-                .hint("write `udp-rr:REQUEST/RESPONSE`"));
+            return Err(Error::usage(format!(
+                "workload `{text}`: UDP carries request-response and streams to the client"
+            ))
+            .hint("write `udp-rr:REQUEST/RESPONSE` or `udp-strg:BYTES`"));
         }
         if self.udp && self.request.max(self.response) > DATAGRAM_BYTES_MAX {
             return Err(Error::usage(format!("workload `{text}`: a UDP message is one datagram"))
@@ -196,6 +215,10 @@ impl fmt::Display for Workload {
             Shape::Strp => "strp",
         };
         let udp = if self.udp { "udp-" } else { "" };
+        if self.is_datagram_stream() {
+            let pace = self.pace.map(|pace| format!("@{}MB/s", megabytes(pace))).unwrap_or_default();
+            return f.pad(&format!("{udp}{shape}:{}{pace}", self.response));
+        }
         f.pad(&format!("{udp}{shape}:{}/{}", self.request, self.response))
     }
 }
@@ -210,7 +233,8 @@ impl FromStr for Workload {
         let unknown = || {
             let names: Vec<_> = PRESETS.iter().map(|preset| preset.name).collect();
             Error::usage(format!("unknown workload `{text}`")).hint(format!(
-                "workloads: {}; or rr:REQUEST/RESPONSE, crr:, strg:, strp:, udp-rr: with sizes such as 200, 8k, 20m",
+                "workloads: {}; or rr:REQUEST/RESPONSE, crr:, strg:, strp:, udp-rr: with sizes such as 200, 8k, 20m; or \
+                 udp-strg:BYTES, udp-strg:BYTES@RATE with a rate such as 50MB/s",
                 names.join(", ")
             ))
         };
@@ -226,10 +250,59 @@ impl FromStr for Workload {
             "strp" => Shape::Strp,
             _ => return Err(unknown()),
         };
+        if (udp, shape) == (true, Shape::Strg) {
+            return stream_of_datagrams(text, sizes);
+        }
         let (request, response) = sizes.split_once('/').ok_or_else(unknown)?;
         let size = |word: &str| parse_size(word).map_err(|error| error.at(format!("workload `{text}`")));
-        Self { shape, udp, request: size(request)?, response: size(response)? }.check(text)
+        Self { shape, udp, request: size(request)?, response: size(response)?, pace: None }.check(text)
     }
+}
+
+/// Reads `BYTES` or `BYTES@RATE`. `text` is the whole workload, for messages.
+fn stream_of_datagrams(text: &str, sizes: &str) -> Result<Workload> {
+    let at = |error: Error| error.at(format!("workload `{text}`"));
+    let (bytes, pace) = match sizes.split_once('@') {
+        Some((bytes, pace)) => (bytes, Some(parse_pace(pace).map_err(at)?)),
+        None => (sizes, None),
+    };
+    let bytes = parse_size(bytes).map_err(at)?;
+    let range = STREAM_DATAGRAM_BYTES_MIN..=DATAGRAM_BYTES_MAX;
+    if !range.contains(&bytes) {
+        return Err(Error::usage(format!("workload `{text}`: datagrams of {bytes} bytes")).hint(format!(
+            "their sizes go from {} to {} bytes",
+            range.start(),
+            range.end()
+        )));
+    }
+    Ok(datagrams(bytes, pace))
+}
+
+/// Reads a rate such as `50MB/s` or `0.5MB/s`: megabytes of 10^6 bytes, with up to three digits after the point. Returns bytes per
+/// second.
+fn parse_pace(text: &str) -> Result<u64> {
+    let bad = || {
+        Error::usage(format!("`{}` is no rate", text.escape_debug())).hint(format!(
+            "a rate goes from 0.001MB/s to {}MB/s (MB: 10^6 bytes) with up to three digits after the point",
+            megabytes(PACE_MAX)
+        ))
+    };
+    let number = text.strip_suffix("MB/s").ok_or_else(bad)?;
+    let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
+    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_digits(whole) || !is_digits(part) || part.len() > 3 {
+        return Err(bad());
+    }
+    let thousandths: u64 = format!("{part:0<3}").parse().map_err(|_| bad())?;
+    let kilobytes = whole.parse::<u64>().ok().and_then(|whole| whole.checked_mul(1_000)?.checked_add(thousandths));
+    let pace = kilobytes.and_then(|kilobytes| kilobytes.checked_mul(1_000)).ok_or_else(bad)?;
+    if pace == 0 || pace > PACE_MAX { Err(bad()) } else { Ok(pace) }
+}
+
+/// Writes bytes per second in megabytes, in the shortest form that [`parse_pace`] reads.
+fn megabytes(pace: u64) -> String {
+    let (whole, part) = (pace / 1_000_000, pace % 1_000_000 / 1_000);
+    if part == 0 { whole.to_string() } else { format!("{whole}.{part:03}").trim_end_matches('0').to_owned() }
 }
 
 impl Serialize for Workload {
@@ -292,6 +365,22 @@ mod tests {
     }
 
     #[test]
+    fn streams_of_datagrams_have_a_size_and_perhaps_a_rate() {
+        for (text, bytes, pace, name) in [
+            ("udp-strg:1400", 1_400, None, "udp-strg-1400"),
+            ("udp-strg:8k@50MB/s", 8_192, Some(50_000_000), "udp-strg:8192@50MB/s"),
+            ("udp-strg:32@0.001MB/s", 32, Some(1_000), "udp-strg:32@0.001MB/s"),
+            ("udp-strg:1400@12.50MB/s", 1_400, Some(12_500_000), "udp-strg:1400@12.5MB/s"),
+        ] {
+            let workload: Workload = text.parse().unwrap();
+            assert_eq!((workload.response, workload.pace), (bytes, pace), "{text}");
+            assert!(workload.is_datagram_stream() && workload.is_stream());
+            assert_eq!(workload.to_string(), name);
+            assert_eq!(name.parse::<Workload>().unwrap(), workload);
+        }
+    }
+
+    #[test]
     fn zero_and_absurd_sizes_are_refused_with_the_way_out() {
         for text in [
             "rr:0/1",
@@ -307,6 +396,17 @@ mod tests {
             "udp-rr:7/7",
             "udp-rr:8/65508",
             "rr:1/17179869184g",
+            "udp-strg:31",
+            "udp-strg:65508",
+            "udp-strg:1400@0MB/s",
+            "udp-strg:1400@0.0001MB/s",
+            "udp-strg:1400@100001MB/s",
+            "udp-strg:1400@18446744073709551615MB/s",
+            "udp-strg:1400@50",
+            "udp-strg:1400@-1MB/s",
+            "udp-strg:1400@.MB/s",
+            "udp-strg:20/1400",
+            "udp-strp:1400/20",
         ] {
             let error = text.parse::<Workload>().unwrap_err();
             assert_eq!(error.exit_status(), 2, "{text}");

@@ -7,7 +7,7 @@ use super::zvm::answers;
 use super::zvm::pairs::Pair;
 use super::zvm::repeat::Repeat;
 use super::zvm::rows::column;
-use super::{observer, offered};
+use super::{observer, offered, streams};
 use serde_json::{Value, json};
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::text;
@@ -87,6 +87,7 @@ fn cell(summary: &Summary) -> Value {
             "residue": cpu.residue,
         },
         "offered": offered::value(summary),
+        "datagrams": streams::value(summary),
         "accounting_cost": observer::value(summary),
         "pair_units": {
             "least": summary.median.pair_units.0,
@@ -212,7 +213,7 @@ pub(super) fn csv(run: &Run, reduced: &Reduced) -> Result<String> {
     let failed = |error: csv::Error| Error::environment(format!("cannot write CSV: {error}"));
     let heads = CELL_COLUMNS.map(|(name, _)| name).into_iter().chain(COLUMNS.map(|(name, _)| name));
     let heads = heads.chain(["skipped", "emulated", "rounds", "disturbed_rounds"]);
-    let heads = heads.chain(offered::COLUMNS).chain(observer::COLUMNS);
+    let heads = heads.chain(offered::COLUMNS).chain(observer::COLUMNS).chain(streams::COLUMNS);
     writer.write_record(heads).map_err(failed)?;
     let of_run = [
         run.environment.is_emulated().to_string(),
@@ -220,30 +221,41 @@ pub(super) fn csv(run: &Run, reduced: &Reduced) -> Result<String> {
         reduced.disturbance.disturbed().to_string(),
     ];
     let no_load = || offered::COLUMNS.map(|_| String::new());
-    let no_cost = || observer::COLUMNS.map(|_| String::new());
-    let mut write =
-        |cell: &Cell, figures: [String; COLUMNS.len()], skipped: String, load: [String; 2], cost: [String; 4]| {
-            let of_cell = CELL_COLUMNS.map(|(_, field)| field(cell));
-            let line =
-                of_cell.into_iter().chain(figures).chain([skipped]).chain(of_run.clone()).chain(load).chain(cost);
-            writer.write_record(line).map_err(failed)
-        };
+    let nothing_beside = || std::array::from_fn(|_| String::new());
+    let mut write = |cell: &Cell,
+                     figures: [String; COLUMNS.len()],
+                     skipped: String,
+                     load: [String; 2],
+                     beside: [String; BESIDE]| {
+        let of_cell = CELL_COLUMNS.map(|(_, field)| field(cell));
+        let line = of_cell.into_iter().chain(figures).chain([skipped]).chain(of_run.clone()).chain(load).chain(beside);
+        writer.write_record(line).map_err(failed)
+    };
     for summary in &reduced.cells {
         let scale = summary.cell.workload.unit().cpu_scale();
         let shown = Summary { cpu: summary.cpu.times(scale), ..summary.clone() };
         let figures = COLUMNS.map(|(_, field)| field(&shown));
-        write(&summary.cell, figures, String::new(), no_load(), observer::fields(summary))?;
+        write(&summary.cell, figures, String::new(), no_load(), beside(summary))?;
         for load in &summary.offered {
             let figures = COLUMNS.map(|(name, _)| offered::field(load, name));
-            write(&summary.cell, figures, String::new(), offered::fields(load), no_cost())?;
+            write(&summary.cell, figures, String::new(), offered::fields(load), nothing_beside())?;
         }
     }
     for skipped in &reduced.skipped {
         let reason = text::field(&skipped.reason.replace("\n  ", "; "));
-        write(&skipped.cell, COLUMNS.map(|_| String::new()), reason, no_load(), no_cost())?;
+        write(&skipped.cell, COLUMNS.map(|_| String::new()), reason, no_load(), nothing_beside())?;
     }
     let bytes = writer.into_inner().context("cannot write CSV")?;
     String::from_utf8(bytes).context("cannot write CSV")
+}
+
+/// Number of columns with further figures of a cell, after those of its loads.
+const BESIDE: usize = observer::COLUMNS.len() + streams::COLUMNS.len();
+
+/// Returns the further figures of a cell.
+fn beside(summary: &Summary) -> [String; BESIDE] {
+    let mut all = observer::fields(summary).into_iter().chain(streams::fields(summary));
+    std::array::from_fn(|_| all.next().unwrap_or_default())
 }
 
 /// A column of the CSV: its name and the function that returns its field.

@@ -21,6 +21,7 @@ mod plot;
 mod published;
 mod rows;
 mod sides;
+mod streams;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -75,6 +76,7 @@ pub fn html(runs: &[Run], comparisons: &[Comparison]) -> Result<String> {
     let mut sections = first;
     sections.extend(verdict::worth(comparisons));
     sections.push(Section::open("charts", "Workload by workload", workloads::section(&shown, comparisons)));
+    sections.extend(streams::section(&shown));
     sections.extend(offered::section(&shown));
     sections.push(Section::folded("verdict", "Verdicts in words", verdict::section(&shown, comparisons)));
     sections.extend(answers::section(&shown).map(|body| Section::folded("findings", answers::TITLE, body)));

@@ -24,6 +24,7 @@ pub mod output;
 mod overview;
 mod readable;
 mod sides;
+mod streams;
 mod table;
 pub mod verdicts;
 mod why;

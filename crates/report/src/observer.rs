@@ -10,9 +10,9 @@ pub(super) const TITLE: &str = "What CPU accounting itself costs";
 
 /// The explanation of the table.
 pub(super) const LEGEND: &str = "\
-The profiler runs in a phase of its own in each trial: it divides the CPU time among the components. Rates, latencies and total CPU
-times come from a phase without it. The rate with it is a fraction of the rate without it, with the 95% interval; it says which
-fraction follows from the cost of its samples and packets. Guests (processes) time their copies in every phase, so only what that
+The profiler runs in a phase of its own in each trial: it divides the CPU time among the components. Rates, latencies and total CPU \
+times come from a phase without it. The rate with it is a fraction of the rate without it, with the 95% interval; it says which \
+fraction follows from the cost of its samples and packets. Guests (processes) time their copies in every phase, so only what that \
 takes at most is known.";
 
 /// The heads of the table's columns.

@@ -11,8 +11,8 @@ pub(super) const TITLE: &str = "Latency against load";
 
 /// The explanation of the table.
 pub(super) const LEGEND: &str = "\
-Transactions start at planned times, at a share of the rate that the same trial reached in a closed loop. Latencies count from the
-planned start, and are those of all trials together. A load is not carried if less than 99% of the planned transactions are completed.
+Transactions start at planned times, at a share of the rate that the same trial reached in a closed loop. Latencies count from the \
+planned start, and are those of all trials together. A load is not carried if less than 99% of the planned transactions are completed. \
 The knee is the load with the greatest quotient of rate and p99; above it, latency grows faster than the rate.";
 
 /// The heads of the table's columns.

@@ -4,7 +4,7 @@ use super::answer;
 use super::readable;
 use super::verdicts;
 use super::words::{cautions, grouped, headline, notes};
-use super::{observer, offered, overview};
+use super::{observer, offered, overview, streams};
 use comfy_table::{CellAlignment, Table, presets};
 use siga_model::text;
 use siga_plan::accounting::AccountingMethod;
@@ -45,6 +45,7 @@ pub(super) fn people(run: &Run, judged: &Judged, answer: &str, markdown: bool, w
         let bar = if has_bar { bar.as_str() } else { "" };
         let _ = writeln!(out, "\n{table}\n{}{bar} {}", overview::LEGEND, methods(reduced));
     }
+    out += &streams::text(reduced, markdown, width);
     out += &offered::text(reduced, markdown, width);
     out += &observer::text(reduced, markdown, width);
     for (kind, words) in cautions(run, reduced) {

@@ -126,7 +126,7 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
     let is_said = |row: &&&Row| match row.metric {
         Metric::Rate | Metric::TOTAL => true,
         Metric::P99 | Metric::Cpu(_, Mode::All) => matches!(row.verdict, Verdict::Better | Verdict::Worse),
-        Metric::P50 | Metric::Cpu(_, Mode::Virtual | Mode::Cp) => false,
+        Metric::P50 | Metric::Sent | Metric::Loss | Metric::Jitter | Metric::Cpu(_, Mode::Virtual | Mode::Cp) => false,
     };
     let sentence = |group: Vec<&Row>| {
         let (main, others): (Vec<&Row>, Vec<&Row>) =
@@ -150,6 +150,9 @@ fn change(row: &Row) -> String {
         Metric::Rate => "rate",
         Metric::P50 => "median latency",
         Metric::P99 => "p99 latency",
+        Metric::Sent => "sent data",
+        Metric::Loss => "loss",
+        Metric::Jitter => "jitter",
         Metric::Cpu(Part::Total, _) => "CPU time",
         Metric::Cpu(Part::Client, _) => "CPU time in the client",
         Metric::Cpu(Part::Router, _) => "CPU time in the router",
@@ -323,7 +326,7 @@ fn environment(comparison: &Comparison, all: bool, item: &str, out: &mut String)
 fn is_shown(row: &Row) -> bool {
     let main = match row.metric {
         Metric::Rate | Metric::P50 | Metric::P99 | Metric::Cpu(_, Mode::All) => true,
-        Metric::Cpu(_, Mode::Virtual | Mode::Cp) => false,
+        Metric::Sent | Metric::Loss | Metric::Jitter | Metric::Cpu(_, Mode::Virtual | Mode::Cp) => false,
     };
     main || matches!(row.verdict, Verdict::Better | Verdict::Worse)
 }

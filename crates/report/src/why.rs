@@ -62,7 +62,7 @@ pub(super) fn sentence(why: &Why) -> String {
     let (scale, unit) = cpu_scale(why.new.workload.unit());
     let part = match why.metric {
         Metric::Cpu(part, _) => part_name(part),
-        Metric::Rate | Metric::P50 | Metric::P99 => "",
+        Metric::Rate | Metric::P50 | Metric::P99 | Metric::Sent | Metric::Loss | Metric::Jitter => "",
     };
     let of = if why.metric == Metric::TOTAL { String::new() } else { format!(" of the {part}") };
     let whole = difference(&why.whole.difference, scale);

@@ -55,6 +55,9 @@ pub struct TrialRecord {
     /// all. `None` in records of earlier versions, and if the pairs completed too few units to tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fairness: Option<f64>,
+    /// Mean interarrival jitter (RFC 3550) of the streams of datagrams, in nanoseconds. `None` for other workloads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jitter_ns: Option<f64>,
     /// CPU counters over the same interval as the counts.
     pub cpu: CpuRecord,
     /// What the profiler cost. `None` if the trial was not profiled, and in records of earlier versions.
@@ -101,9 +104,51 @@ impl TrialRecord {
         self.units() * 1e9 / self.elapsed_ns.max(1) as f64
     }
 
+    /// Returns what the network did with the datagrams of the trial's streams. `None` for other workloads.
+    pub fn datagrams(&self) -> Option<Datagrams> {
+        self.cell.workload.is_datagram_stream().then(|| {
+            let (sent, delivered) = (self.server.transactions, self.client.transactions);
+            Datagrams {
+                sent,
+                lost: sent.saturating_sub(delivered),
+                send_rate: self.server.sent as f64 * 1e3 / self.elapsed_ns.max(1) as f64,
+                reordered: self.client.reordered,
+                duplicated: self.client.duplicated,
+                foreign: self.client.foreign.saturating_add(self.server.foreign),
+                jitter_us: self.jitter_ns.map(|ns| ns / 1e3),
+            }
+        })
+    }
+
     /// Returns the number of TCP segments that both sides retransmitted.
     pub fn retransmits(&self) -> u64 {
         total(self.protocol.iter().filter(|(name, _)| name.ends_with("Tcp RetransSegs")).map(|(_, count)| *count))
+    }
+}
+
+/// What the network did with the datagrams of the streams of one trial.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Datagrams {
+    /// Number of datagrams that the server sent.
+    pub sent: u64,
+    /// Number of datagrams that the server sent and that did not arrive.
+    pub lost: u64,
+    /// Payload that the server sent, in MB per second.
+    pub send_rate: f64,
+    /// Number of datagrams that arrived after a later one of their stream.
+    pub reordered: u64,
+    /// Number of datagrams that arrived again.
+    pub duplicated: u64,
+    /// Number of datagrams that client and server ignored, because they belong to no stream of the trial.
+    pub foreign: u64,
+    /// Interarrival jitter in microseconds; `None` if no stream had two datagrams.
+    pub jitter_us: Option<f64>,
+}
+
+impl Datagrams {
+    /// Returns the fraction of the sent datagrams that were lost.
+    pub fn loss(&self) -> f64 {
+        self.lost as f64 / self.sent.max(1) as f64
     }
 }
 

@@ -134,6 +134,28 @@ pub fn unfair<'a>(trials: impl IntoIterator<Item = &'a TrialRecord>) -> Option<S
     ))
 }
 
+/// Returns what a reader must know about the streams of datagrams of a cell, each with the number of trials in which it was so. A
+/// loss is a result of the measurement and does not make a trial unsound.
+fn datagram_flags(trials: &[&TrialRecord]) -> Vec<(String, usize)> {
+    let seen: Vec<_> = trials.iter().filter_map(|trial| trial.datagrams()).collect();
+    let (sent, lost) = (total(seen.iter().map(|one| one.sent)), total(seen.iter().map(|one| one.lost)));
+    let foreign = total(seen.iter().map(|one| one.foreign));
+    let share = 100.0 * lost as f64 / sent.max(1) as f64;
+    let share = if share < 0.01 {
+        "fewer than 0.01%".to_owned()
+    } else {
+        format!("{share:.*}%", usize::from(share < 10.0) + 1)
+    };
+    let is_foreign = "belonged to no stream of the trial and were ignored";
+    [
+        (format!("{share} of the datagrams were lost"), seen.iter().filter(|one| one.lost > 0).count()),
+        (format!("{foreign} datagrams {is_foreign}"), seen.iter().filter(|one| one.foreign > 0).count()),
+    ]
+    .into_iter()
+    .filter(|(_, count)| *count > 0)
+    .collect()
+}
+
 /// Returns the sound trials of a cell; all trials if none is sound.
 fn sound<'a>(trials: &'a [TrialRecord], cell: &Cell) -> Vec<&'a TrialRecord> {
     let all: Vec<_> = trials.iter().filter(|trial| trial.cell == *cell).collect();
@@ -179,6 +201,7 @@ fn summarize(
             None => flags.push((words, 1)),
         }
     }
+    flags.extend(datagram_flags(trials));
     let unfair = trials.iter().filter(|trial| is_unfair(trial)).count();
     if unfair > 0 {
         flags.push((format!("the pairs shared unfairly (Jain's index below {FAIRNESS_LEAST})"), unfair));

@@ -141,8 +141,9 @@ fn every_path_carries_every_workload_over_ipv4() {
     let arguments = format!("--path {paths} --workload {KINDS} --clients 1,3");
     let (_, cells) = measure(&bench, &arguments, count * 4 * 2);
     assert!(cells.iter().all(|cell| cell["io"] == "epoll, block"));
-    let arguments = "--path loopback,veth,veth-routed,bridge,macvlan --workload udp-rr:64/1000 --clients 1,3";
-    measure(&bench, arguments, 10);
+    let arguments = "--path loopback,veth,veth-routed,bridge,macvlan --workload udp-rr:64/1000,udp-strg:1000@5MB/s \
+                     --clients 1,3";
+    measure(&bench, arguments, 20);
     bench.assert_nothing_left();
 }
 
@@ -155,8 +156,9 @@ fn every_path_carries_every_workload_over_ipv6() {
     let paths = paths("loopback,veth,veth-routed,bridge,macvlan,sockmap");
     let count = paths.split(',').count();
     measure(&bench, &format!("--path {paths} --workload {KINDS} --clients 1,3 --ipv6"), count * 4 * 2);
-    let arguments = "--path loopback,veth,veth-routed,bridge,macvlan --workload udp-rr:64/1000 --clients 3 --ipv6";
-    measure(&bench, arguments, 5);
+    let arguments = "--path loopback,veth,veth-routed,bridge,macvlan --workload udp-rr:64/1000,udp-strg-1400 --clients 3 \
+                     --ipv6";
+    measure(&bench, arguments, 10);
     bench.assert_nothing_left();
 }
 
@@ -171,7 +173,11 @@ fn a_worker_process_per_pair_carries_every_workload() {
     let arguments = format!("--path {paths} --workload {KINDS} --clients 3 --processes");
     let (_, cells) = measure(&bench, &arguments, count * 4);
     assert!(cells.iter().all(|cell| cell["io"] == "process per pair, block"));
-    measure(&bench, "--path veth --workload udp-rr:64/1000,strg-20m --clients 1,3 --processes --port 4711", 4);
+    measure(
+        &bench,
+        "--path veth --workload udp-rr:64/1000,udp-strg-1400,strg-20m --clients 1,3 --processes --port 4711",
+        6,
+    );
     bench.assert_nothing_left();
 }
 
@@ -185,7 +191,7 @@ fn polling_agents_carry_every_workload() {
         let arguments = format!("--path unix,veth --workload {KINDS} --clients 2 --wait poll {options}");
         let (_, cells) = measure(&bench, &arguments, 8);
         assert!(cells.iter().all(|cell| cell["io"] == io));
-        measure(&bench, &format!("--path veth --workload udp-rr:8/8 --clients 2 --wait poll {options}"), 1);
+        measure(&bench, &format!("--path veth --workload udp-rr:8/8,udp-strg:8k --clients 2 --wait poll {options}"), 2);
     }
     bench.assert_nothing_left();
 }

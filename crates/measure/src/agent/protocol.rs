@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 /// Version of this protocol. An agent announces its version, and the coordinator refuses an agent with another version.
 /// Versions can differ if coordinator and agent are different builds of siga.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 
 /// An order from the coordinator to an agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -160,4 +160,6 @@ pub(crate) struct Report {
     pub pair_most: f64,
     /// Sum over the pairs of each pair's number of units, and sum of the squares of these numbers.
     pub pair_sums: (f64, f64),
+    /// Sum of the jitters in nanoseconds of the streams of datagrams, and number of these streams.
+    pub jitter: (f64, u32),
 }

@@ -183,6 +183,7 @@ fn merge(reports: &[Report]) -> Result<Report> {
         sum.pair_least = sum.pair_least.min(report.pair_least);
         sum.pair_most = sum.pair_most.max(report.pair_most);
         sum.pair_sums = (sum.pair_sums.0 + report.pair_sums.0, sum.pair_sums.1 + report.pair_sums.1);
+        sum.jitter = (sum.jitter.0 + report.jitter.0, sum.jitter.1.saturating_add(report.jitter.1));
     }
     sum.latency = add_up(reports.iter().map(|report| report.latency.as_str()))?;
     if sum.corrected.is_some() {

@@ -8,12 +8,14 @@
 //! The client counts each failure. A standing connection that fails is not replaced. A pair of the workload CRR, which opens a
 //! connection for each exchange, continues with a new connection. The driver returns an error only when all pairs have failed.
 
+mod datagrams;
 mod exchange;
 
 use super::{PUBLISH_EVERY, Shared, UNKNOWN, buffer};
 use crate::clock::now_ns;
 use crate::limits;
 use crate::socket::{Endpoint, Ready, Sockets, Token};
+use datagrams::Incoming;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use siga_plan::workload::Close;
@@ -42,8 +44,11 @@ pub struct ClientConfig {
     pub close: Close,
     /// Maximum size of one write, and size of the receive buffer, in bytes.
     pub write_bytes: u64,
-    /// CPU time in nanoseconds that the client uses in user mode before each exchange: a known cost for calibration.
+    /// CPU time in nanoseconds that the client uses in user mode before each exchange, or for each datagram of a stream: a known
+    /// cost for calibration.
     pub extra_cpu_ns: u64,
+    /// Random number that datagrams of this trial's streams contain.
+    pub trial: u64,
 }
 
 /// A part of a trial between two quiescent points.
@@ -79,6 +84,8 @@ pub struct PhaseReport {
     pub pair_units: (f64, f64),
     /// Sum over the pairs of each pair's number of units, and sum of the squares of these numbers.
     pub pair_sums: (f64, f64),
+    /// Sum of the interarrival jitters in nanoseconds of the streams of datagrams, and number of these streams.
+    pub jitter: (f64, u32),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,6 +129,12 @@ pub struct Client<S: Sockets> {
     counts: LoadCounts,
     failed: usize,
     run: Run,
+    /// The streams of datagrams, one for each pair. Empty for other workloads.
+    incoming: Vec<Incoming>,
+    /// Number of the running phase, from 1.
+    phase_number: u32,
+    /// Bytes of datagrams that the network lost in all phases before the running one.
+    gone: u64,
 }
 
 /// The state of the running phase.
@@ -141,6 +154,8 @@ struct Run {
     period_ns: f64,
     /// Time of the next check for overdue datagrams.
     look_ns: u64,
+    /// For streams of datagrams: time at which the client learned how many bytes the server has sent. 0 until then.
+    told_ns: u64,
 }
 
 impl<S: Sockets> Client<S> {
@@ -172,6 +187,9 @@ impl<S: Sockets> Client<S> {
             counts: LoadCounts::default(),
             failed: 0,
             run: Run::new(phase, 0),
+            incoming: Vec::new(),
+            phase_number: 0,
+            gone: 0,
             config,
         }
     }
@@ -246,7 +264,11 @@ impl<S: Sockets> Client<S> {
         for pair in &mut self.pairs {
             (pair.bytes, pair.transactions) = (0, 0);
         }
+        self.phase_number += 1;
         let live: Vec<_> = (0..self.pairs.len()).filter(|&at| self.pairs[at].state != PairState::Failed).collect();
+        if self.config.workload.is_datagram_stream() {
+            return self.begin_streams(&live);
+        }
         self.run.busy = live.iter().filter(|&&at| self.pairs[at].state != PairState::Idle).count();
         if let Some(rate) = phase.rate {
             self.run.period_ns = live.len() as f64 * 1e9 / rate;
@@ -304,6 +326,9 @@ impl<S: Sockets> Client<S> {
         if shared.give_up.load(Ordering::Relaxed) {
             return Ok(true);
         }
+        if self.config.workload.is_datagram_stream() {
+            return Ok(self.have_streams_ended(shared));
+        }
         let stream = self.config.workload.is_stream();
         if !stream && self.run.busy > 0 {
             return Ok(false);
@@ -328,7 +353,9 @@ impl<S: Sockets> Client<S> {
             None
         };
         self.sockets.poll(&mut self.ready, timeout)?;
-        if self.config.workload.udp {
+        if self.config.workload.is_datagram_stream() {
+            self.ask_again();
+        } else if self.config.workload.udp {
             self.give_up_lost()?;
         }
         Ok(())
@@ -365,6 +392,7 @@ impl<S: Sockets> Client<S> {
             slices: run.slices,
             pair_units: units.iter().fold((f64::INFINITY, 0.0), |(least, most), &of| (least.min(of), most.max(of))),
             pair_sums: units.iter().fold((0.0, 0.0), |(sum, squares), &of| (sum + of, squares + of * of)),
+            jitter: self.jitter(),
         }
     }
 
@@ -396,6 +424,7 @@ impl Run {
             plan: BinaryHeap::new(),
             period_ns: f64::INFINITY,
             look_ns: 0,
+            told_ns: 0,
         }
     }
 

@@ -5,11 +5,14 @@
 //! When `Shared::pause` is set, the server quiesces between two operations. The pause also stops a stream that the server
 //! sends, in the middle of the exchange.
 
+mod datagrams;
+
 use super::content::{Direction, Message};
 use super::{PUBLISH_EVERY, Quiesced, Shared, buffer, spend_cpu};
 use crate::clock::now_ns;
 use crate::limits;
 use crate::socket::{Endpoint, Ready, Sockets, Token};
+use datagrams::Outgoing;
 use serde::{Deserialize, Serialize};
 use siga_plan::workload::Close;
 use siga_plan::workload::{Shape, Workload};
@@ -32,10 +35,13 @@ pub struct ServerConfig {
     pub close: Close,
     /// Maximum size of one write, and size of the receive buffer, in bytes.
     pub write_bytes: u64,
-    /// CPU time in nanoseconds that the server uses in user mode before each response: a known cost for calibration.
+    /// CPU time in nanoseconds that the server uses in user mode before each response, or before each datagram of a stream: a known
+    /// cost for calibration.
     pub extra_cpu_ns: u64,
     /// Time in nanoseconds by which the server delays each response: a known delay for calibration.
     pub delay_ns: u64,
+    /// Random number that datagrams of this trial's streams contain.
+    pub trial: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +84,8 @@ pub struct Server<S: Sockets> {
     queue: VecDeque<usize>,
     delayed: BinaryHeap<Reverse<(u64, usize)>>,
     datagrams_due: BinaryHeap<Reverse<(u64, SocketAddr, u64)>>,
+    /// The streams of datagrams that the server sends.
+    outgoing: Outgoing,
     accepting: bool,
     outbox: Vec<u8>,
     inbox: Vec<u8>,
@@ -104,6 +112,7 @@ impl<S: Sockets> Server<S> {
             queue: VecDeque::new(),
             delayed: BinaryHeap::new(),
             datagrams_due: BinaryHeap::new(),
+            outgoing: Outgoing::default(),
             accepting: false,
             outbox: buffer(0xA5, write, workload.response, workload.udp),
             inbox: buffer(0, write, workload.request + u64::from(workload.udp), workload.udp),
@@ -119,7 +128,7 @@ impl<S: Sockets> Server<S> {
     /// checked pieces of the payload) for the next phase.
     ///
     /// # Errors
-    /// Returns an error if `poll` fails.
+    /// Returns an error if `poll` fails, or if the network refuses a datagram of a stream.
     pub fn serve(&mut self, shared: &Shared, stride: &AtomicU64) -> io::Result<LoadCounts> {
         let mut ready: Vec<Ready> = Vec::new();
         while !shared.quit.load(Ordering::Relaxed) {
@@ -144,7 +153,9 @@ impl<S: Sockets> Server<S> {
                 }
             }
             self.release_delayed();
-            if self.accepting {
+            if self.config.workload.is_datagram_stream() {
+                self.serve_streams()?;
+            } else if self.accepting {
                 if self.config.workload.udp { self.answer_datagrams() } else { self.accept() }
             }
             for turn in 1..=self.queue.len() {
@@ -170,6 +181,7 @@ impl<S: Sockets> Server<S> {
     /// Resumes the streams that stopped for a quiescent point. Their connections are enqueued here, because `poll` does not
     /// report sockets a second time as writable.
     fn go_on(&mut self) {
+        self.outgoing.end();
         if self.config.workload.is_stream() {
             (0..self.connections.len()).for_each(|slot| self.enqueue(slot));
         }
@@ -183,6 +195,9 @@ impl<S: Sockets> Server<S> {
     fn timeout(&self) -> Option<Duration> {
         if !self.queue.is_empty() || self.accepting {
             return Some(Duration::ZERO);
+        }
+        if let Some(time) = self.until_datagram() {
+            return Some(time);
         }
         if self.sockets.operations_wait() && self.idle() {
             return Some(limits::WAIT_TIME_MAX);

@@ -175,6 +175,7 @@ impl Fixture {
             Some(endpoint) => endpoint.clone(),
             None => everywhere(plan, cell),
         };
+        let trial = random()?;
         let config = ServerConfig {
             workload: cell.workload,
             endpoint: listen,
@@ -182,6 +183,7 @@ impl Fixture {
             write_bytes: matrix.write_bytes,
             extra_cpu_ns: to_ns(plant.server_us),
             delay_ns: to_ns(plant.delay_us),
+            trial,
         };
         let (client_cpus, server_cpus) = plan.cpus()?;
         let sockets = ends.sockets.1.clone();
@@ -200,6 +202,7 @@ impl Fixture {
             close: plan.close,
             write_bytes: matrix.write_bytes,
             extra_cpu_ns: to_ns(plant.client_us),
+            trial,
         };
         let order = Order::Connect { config, sockets: ends.sockets.0.clone(), processes, cpus: client_cpus };
         let answer = self.client.ask(&order, limits::CONNECT_TIME_MAX + limits::ANSWER_TIME_MAX)?;
@@ -559,6 +562,15 @@ fn injector(per_packet_us: f64, path: Option<&BuiltPath>) -> Result<Option<CostI
         }
         Some(_) | None => Ok(None),
     }
+}
+
+/// Returns a random number of the operating system.
+fn random() -> Result<u64> {
+    let mut bytes = [0; 8];
+    let drawn = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    // The kernel returns requests of up to 256 bytes completely (getrandom(2)).
+    drawn.map_err(std::io::Error::from).context("cannot get random numbers")?;
+    Ok(u64::from_le_bytes(bytes))
 }
 
 fn to_ns(us: f64) -> u64 {

@@ -187,8 +187,15 @@ impl ServerEnd {
         S::Socket: Send,
         S::Listener: Send,
     {
-        let config =
-            ServerConfig { workload, endpoint: at, close, write_bytes: 128 << 10, extra_cpu_ns: 0, delay_ns: 0 };
+        let config = ServerConfig {
+            workload,
+            endpoint: at,
+            close,
+            write_bytes: 128 << 10,
+            extra_cpu_ns: 0,
+            delay_ns: 0,
+            trial: 7,
+        };
         let (mut server, endpoint) = Server::listen(sockets, config).unwrap();
         let (shared, stride) = (Arc::new(Shared::default()), Arc::new(AtomicU64::new(limits::STAMP_STRIDE_BYTES)));
         let waker = server.waker();
@@ -265,8 +272,16 @@ impl ClientEnd {
         let shared = Arc::new(Shared::default());
         let waker = sockets.waker();
         let endpoints = vec![to.clone()];
-        let config =
-            ClientConfig { workload, pairs, first_pair: 0, endpoints, close, write_bytes: 128 << 10, extra_cpu_ns: 0 };
+        let config = ClientConfig {
+            workload,
+            pairs,
+            first_pair: 0,
+            endpoints,
+            close,
+            write_bytes: 128 << 10,
+            extra_cpu_ns: 0,
+            trial: 7,
+        };
         let mut client = Client::new(sockets, config);
         let (phases, orders) = channel();
         let (answers, reports) = channel();

@@ -2,6 +2,7 @@
 //! and both ends quiesce with the same counts.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
+mod datagrams;
 mod ends;
 
 use ends::{ClientEnd, Faults, Faulty, SOON, ServerEnd, localhost, options, phase, phase_of};

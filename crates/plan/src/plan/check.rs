@@ -141,6 +141,12 @@ impl Plant {
             )
             .hint("add a path such as veth-routed, or leave out plant profiler="));
         }
+        if let Some((cell, _)) =
+            cells.iter().find(|(cell, _)| self.delay_us > 0.0 && cell.workload.is_datagram_stream())
+        {
+            return Err(Error::usage(format!("plant.delay_us = {} with workload {}", self.delay_us, cell.workload))
+                .hint("nothing answers a stream of datagrams; leave out plant delay="));
+        }
         let lost_us = limits::DATAGRAM_LOST_AFTER.as_micros() as f64;
         if self.delay_us >= lost_us && cells.iter().any(|(cell, _)| cell.workload.udp) {
             return Err(Error::usage(format!("plant.delay_us = {} with a UDP workload", self.delay_us))

@@ -158,7 +158,7 @@ fn beside(trial: &TrialRecord, disturbance: &Disturbance) -> [String; 8] {
 fn after(trial: &TrialRecord, metric: Metric, value: f64, method: AccountingMethod) -> [String; 4] {
     let method = match metric {
         Metric::Cpu(..) => method.to_string(),
-        Metric::Rate | Metric::P50 | Metric::P99 => String::new(),
+        Metric::Rate | Metric::P50 | Metric::P99 | Metric::Sent | Metric::Loss | Metric::Jitter => String::new(),
     };
     let unit = trial.cell.workload.unit();
     [metric.name().to_owned(), metric.unit(unit).to_owned(), (value * metric.scale(unit)).to_string(), method]

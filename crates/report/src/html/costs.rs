@@ -183,7 +183,7 @@ fn card(row: &Row, noun: &str, base: &str, scale: Scale) -> Markup {
     let per = match (row.metric, row.new.workload.unit()) {
         (Metric::Cpu(..), Unit::Transaction) => " per transaction",
         (Metric::Cpu(..), Unit::Megabyte) => " per MB",
-        (Metric::Rate | Metric::P50 | Metric::P99, _) => "",
+        (Metric::Rate | Metric::P50 | Metric::P99 | Metric::Sent | Metric::Loss | Metric::Jitter, _) => "",
     };
     html! {
         div class={ "card " (class(&row.verdict)) } {

@@ -303,6 +303,9 @@ pub(super) fn metric(metric: Metric) -> &'static str {
         Metric::Rate => "rate",
         Metric::P50 => "median latency",
         Metric::P99 => "99th percentile",
+        Metric::Sent => "sent",
+        Metric::Loss => "loss",
+        Metric::Jitter => "jitter",
         Metric::Cpu(part, mode) => match (part, mode) {
             (Part::Total, Mode::All) => "CPU",
             (Part::Total, Mode::Virtual) => "virtual CPU",
@@ -326,8 +329,9 @@ pub(super) fn metric(metric: Metric) -> &'static str {
 /// Returns the factor by which a value of the metric is multiplied before it is shown, and the unit of the product.
 fn scaled(metric: Metric, unit: Unit) -> (f64, String) {
     match metric {
-        Metric::Rate => (1.0, unit.rate_name().to_owned()),
-        Metric::P50 | Metric::P99 => (1.0, "us".to_owned()),
+        Metric::Rate | Metric::P50 | Metric::P99 | Metric::Sent | Metric::Loss | Metric::Jitter => {
+            (1.0, metric.unit(unit).to_owned())
+        }
         Metric::Cpu(..) => {
             let (scale, name) = cpu_scale(unit);
             (scale, name.to_owned())

@@ -107,6 +107,9 @@ fn figure<'a>(
         Metric::Rate => Some(trial.rate()),
         Metric::P50 => latency.p50,
         Metric::P99 => latency.p99,
+        Metric::Sent => trial.datagrams().map(|seen| seen.send_rate),
+        Metric::Loss => trial.datagrams().map(|seen| seen.loss()),
+        Metric::Jitter => trial.datagrams().and_then(|seen| seen.jitter_us),
         // No unit was completed, so there is nothing to divide by.
         Metric::Cpu(..) if trial.units() <= 0.0 => None,
         Metric::Cpu(Part::Total, mode) => Some(part(&cpu.total, mode)),

@@ -11,6 +11,12 @@ pub enum Metric {
     P50,
     /// 99th percentile of a trial's latencies, in microseconds.
     P99,
+    /// Megabytes per second that the server of a stream of datagrams sent. The rate is what was delivered.
+    Sent,
+    /// Fraction of the sent datagrams that were lost.
+    Loss,
+    /// Interarrival jitter of streams of datagrams, in microseconds.
+    Jitter,
     /// CPU milliseconds per unit (transaction or megabyte) that one part of the system used in one mode.
     Cpu(Part, Mode),
 }
@@ -47,6 +53,9 @@ impl Metric {
         Self::Rate,
         Self::P50,
         Self::P99,
+        Self::Sent,
+        Self::Loss,
+        Self::Jitter,
         Self::Cpu(Part::Total, Mode::All),
         Self::Cpu(Part::Total, Mode::Virtual),
         Self::Cpu(Part::Total, Mode::Cp),
@@ -75,12 +84,20 @@ impl Metric {
         Self::MAIN.contains(&self)
     }
 
+    /// Returns true if the metric gets verdicts. The others are figures of the trials only: a ratio of losses says nothing when one
+    /// of them is zero.
+    pub fn is_judged(self) -> bool {
+        !matches!(self, Self::Sent | Self::Loss | Self::Jitter)
+    }
+
     /// Returns the metric of which this metric is a part: for a CPU time in one mode, the CPU time in all modes of the same part
     /// of the system. Returns `None` for all other metrics.
     pub(super) fn parent(self) -> Option<Self> {
         match self {
             Self::Cpu(part, Mode::Virtual | Mode::Cp) => Some(Self::Cpu(part, Mode::All)),
-            Self::Rate | Self::P50 | Self::P99 | Self::Cpu(_, Mode::All) => None,
+            Self::Rate | Self::P50 | Self::P99 | Self::Sent | Self::Loss | Self::Jitter | Self::Cpu(_, Mode::All) => {
+                None
+            }
         }
     }
 
@@ -90,6 +107,9 @@ impl Metric {
             Self::Rate => "rate",
             Self::P50 => "p50",
             Self::P99 => "p99",
+            Self::Sent => "sent_rate",
+            Self::Loss => "loss",
+            Self::Jitter => "jitter",
             Self::Cpu(Part::Total, Mode::All) => "cpu_total",
             Self::Cpu(Part::Total, Mode::Virtual) => "cpu_virtual",
             Self::Cpu(Part::Total, Mode::Cp) => "cpu_cp",
@@ -112,8 +132,9 @@ impl Metric {
     /// workload counts.
     pub fn unit(self, unit: Unit) -> &'static str {
         match (self, unit) {
-            (Self::Rate, _) => unit.rate_name(),
-            (Self::P50 | Self::P99, _) => "us",
+            (Self::Rate | Self::Sent, _) => unit.rate_name(),
+            (Self::P50 | Self::P99 | Self::Jitter, _) => "us",
+            (Self::Loss, _) => "fraction",
             (Self::Cpu(..), _) => unit.cpu_name(),
         }
     }
@@ -121,7 +142,7 @@ impl Metric {
     /// Returns the factor that converts the metric's values to the unit of [`Self::unit`].
     pub fn scale(self, unit: Unit) -> f64 {
         match self {
-            Self::Rate | Self::P50 | Self::P99 => 1.0,
+            Self::Rate | Self::P50 | Self::P99 | Self::Sent | Self::Loss | Self::Jitter => 1.0,
             Self::Cpu(..) => unit.cpu_scale(),
         }
     }

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 /// values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadCounts {
-    /// Number of completed exchanges.
+    /// Number of completed exchanges. For a stream of datagrams, the number of datagrams that the server sent or that reached the
+    /// client.
     pub transactions: u64,
     /// Payload bytes that this side sent.
     pub sent: u64,
@@ -24,11 +25,21 @@ pub struct LoadCounts {
     pub wrong_content: u64,
     /// Number of request datagrams that were not answered in time.
     pub lost: u64,
-    /// Number of answers that arrived after their request had been given up.
+    /// Number of answers that arrived after their request had been given up, and of datagrams of a stream that arrived after the
+    /// end of their phase.
     pub late: u64,
     /// Number of transactions that were due but never started. Only an open loop, which starts transactions at planned times, has
     /// them.
     pub unstarted: u64,
+    /// Number of datagrams of a stream that arrived again. They are not in `transactions` and `received`.
+    #[serde(default)]
+    pub duplicated: u64,
+    /// Number of datagrams of a stream that arrived after a later one of the same stream.
+    #[serde(default)]
+    pub reordered: u64,
+    /// Number of datagrams that belong to no stream of the trial. They are ignored.
+    #[serde(default)]
+    pub foreign: u64,
 }
 
 /// Returns the saturating sum of counters.
@@ -51,6 +62,9 @@ impl LoadCounts {
             lost: f(self.lost, other.lost),
             late: f(self.late, other.late),
             unstarted: f(self.unstarted, other.unstarted),
+            duplicated: f(self.duplicated, other.duplicated),
+            reordered: f(self.reordered, other.reordered),
+            foreign: f(self.foreign, other.foreign),
         }
     }
 

@@ -5,6 +5,7 @@
 
 use super::{LoadCounts, TrialRecord};
 use serde::{Deserialize, Serialize};
+use siga_plan::workload::Workload;
 
 /// The counts of a phase besides the trial's own phase.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,18 +34,18 @@ pub struct ObserverRecord {
 impl ObserverRecord {
     /// Returns the number of units that `trial` completed in the phase `with`.
     pub fn units(&self, trial: &TrialRecord) -> f64 {
-        self.with.units(trial)
+        self.with.units(trial.cell.workload)
     }
 }
 
 impl PhaseRecord {
-    /// Returns the number of units that `trial` completed in this phase.
-    pub(crate) fn units(&self, trial: &TrialRecord) -> f64 {
-        trial.cell.workload.units(self.client.transactions, self.client.sent.saturating_add(self.client.received))
+    /// Returns the number of units of `workload` that were completed in this phase.
+    pub(crate) fn units(&self, workload: Workload) -> f64 {
+        workload.units(self.client.transactions, self.client.sent.saturating_add(self.client.received))
     }
 
-    /// Returns the number of units per second that `trial` completed in this phase.
-    pub(crate) fn rate(&self, trial: &TrialRecord) -> f64 {
-        self.units(trial) * 1e9 / self.elapsed_ns.max(1) as f64
+    /// Returns the number of units of `workload` per second that were completed in this phase.
+    pub fn rate(&self, workload: Workload) -> f64 {
+        self.units(workload) * 1e9 / self.elapsed_ns.max(1) as f64
     }
 }

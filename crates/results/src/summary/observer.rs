@@ -106,8 +106,8 @@ fn log_ratio(trial: &TrialRecord) -> Option<f64> {
     let with = observer.with.elapsed_ns as f64 / 2.0;
     let without = observer.with.elapsed_ns as f64 + observer.without.elapsed_ns as f64 / 2.0;
     let weight = (with - own) / (without - own);
-    let expected = (1.0 - weight) * trial.rate().ln() + weight * observer.without.rate(trial).ln();
-    Some(observer.with.rate(trial).ln() - expected).filter(|log| log.is_finite())
+    let expected = (1.0 - weight) * trial.rate().ln() + weight * observer.without.rate(trial.cell.workload).ln();
+    Some(observer.with.rate(trial.cell.workload).ln() - expected).filter(|log| log.is_finite())
 }
 
 /// Returns the share of the CPU time that the profiler says it took in a trial; `None` if it took no sample. If CPUs were idle, this

@@ -49,7 +49,7 @@ impl OfferedLoad {
                 let length = one.phase.elapsed_ns as f64 / 1e9;
                 seconds += length;
                 planned += one.planned_per_s * length;
-                completed += one.phase.units(trial);
+                completed += one.phase.units(trial.cell.workload);
                 count += 1;
             }
         }

@@ -151,6 +151,9 @@ impl<S: Sockets> Client<S> {
 
     fn receive(&mut self, index: usize) -> io::Result<bool> {
         let workload = self.config.workload;
+        if workload.is_datagram_stream() {
+            return self.receive_datagram(index);
+        }
         let pair = &mut self.pairs[index];
         let Some(socket) = &pair.socket else { return Ok(false) };
         let left = usize::try_from(workload.response - pair.offset).unwrap_or(usize::MAX);

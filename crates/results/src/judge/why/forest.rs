@@ -88,7 +88,7 @@ impl Forest {
         let chains = trial.cpu.chains.as_ref()?;
         let units = trial.units();
         let count: usize = chains.trees.iter().map(|tree| tree.nodes.len()).sum();
-        if units <= 0.0 || chains.phase.units(trial) <= 0.0 || count > ChainsRecord::NODES_MAX {
+        if units <= 0.0 || chains.phase.units(trial.cell.workload) <= 0.0 || count > ChainsRecord::NODES_MAX {
             return None;
         }
         let numbers: Vec<Function> = chains.names.iter().map(|name| names.number(name)).collect();
@@ -240,7 +240,7 @@ fn sample_ns(trial: &TrialRecord, chains: &ChainsRecord, process: Owner) -> f64 
         Owner::Other => {
             // Lost chains may belong to any process. The samples are from a phase with a number of units of its own.
             let kept = of(None);
-            let phases = trial.units() / chains.phase.units(trial).max(f64::MIN_POSITIVE);
+            let phases = trial.units() / chains.phase.units(trial.cell.workload).max(f64::MIN_POSITIVE);
             return chains.period_ns as f64 * phases * (kept + chains.lost as f64) / kept.max(1.0);
         }
     };
