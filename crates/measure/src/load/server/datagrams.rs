@@ -66,7 +66,8 @@ impl<S: Sockets> Server<S> {
     /// Takes requests for streams, and sends the datagrams that are due.
     pub(super) fn serve_streams(&mut self) -> io::Result<()> {
         // If operations block, a receive would stop the only stream.
-        if self.accepting && !(self.sockets.operations_wait() && !self.outgoing.streams.is_empty()) {
+        let may_receive = self.outgoing.streams.is_empty() || !self.sockets.operations_wait();
+        if self.accepting && may_receive {
             self.take_requests();
         }
         if self.ending { Ok(()) } else { self.send_due() }
