@@ -132,9 +132,9 @@ mod tests {
         assert_eq!((&profiler["more_than_said"], &profiler["trials"]), (&json!(true), &json!(8)), "{profiler}");
         assert!(of("veth")["accounting_cost"].is_null());
         let csv = shown(Format::Csv);
-        assert!(csv.lines().next().unwrap().ends_with(&COLUMNS.join(",")), "{csv}");
+        assert!(csv.lines().next().unwrap().contains(&COLUMNS.join(",")), "{csv}");
         let line = |path: &str| csv.lines().find(|line| line.starts_with(&format!("{path},"))).unwrap();
-        assert!(line("veth-routed").ends_with(",0.99") && line("veth").ends_with(",,,,"), "{csv}");
+        assert!(line("veth-routed").contains(",0.99,") && line("veth").ends_with(",,,,"), "{csv}");
         let page = html::html(std::slice::from_ref(&run), &[]).unwrap();
         assert!(page.contains(TITLE) && page.contains("0.970 to 0.970") && page.contains("more than it says"));
     }

@@ -312,7 +312,7 @@ impl Simulated {
         let mut figures = Vec::new();
         for cell in 0..Self::CELLS {
             let common = noise.rounds(random, trials, 1.0);
-            for &metric in Metric::ALL {
+            for metric in Metric::judged() {
                 let own = noise.rounds(random, trials, 1.0);
                 let change = effect(metric, cell).ln();
                 let mix = |(common, own)| shared * common + (1.0 - shared * shared).sqrt() * own + change;

@@ -86,8 +86,13 @@ impl Metric {
 
     /// Returns true if the metric gets verdicts. The others are figures of the trials only: a ratio of losses says nothing when one
     /// of them is zero.
-    pub fn is_judged(self) -> bool {
+    fn is_judged(self) -> bool {
         !matches!(self, Self::Sent | Self::Loss | Self::Jitter)
+    }
+
+    /// Returns the metrics that get verdicts, in the order of tables and files.
+    pub fn judged() -> impl Iterator<Item = Self> {
+        Self::ALL.iter().copied().filter(|metric| metric.is_judged())
     }
 
     /// Returns the metric of which this metric is a part: for a CPU time in one mode, the CPU time in all modes of the same part

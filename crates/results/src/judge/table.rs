@@ -218,7 +218,7 @@ impl Table {
             let sound = side.figures.rounds().of(cell).sound.values();
             summary::unfair(sound.copied()).map(|reason| format!("{}: {reason}", side.name))
         });
-        for &metric in Metric::ALL.iter().filter(|metric| metric.is_judged()) {
+        for metric in Metric::judged() {
             if unlike.as_ref().is_some_and(|unlike| unlike.holds_for(metric)) {
                 continue;
             }
