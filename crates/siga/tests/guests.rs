@@ -248,7 +248,7 @@ fn every_workload_crosses_at_both_levels_and_the_driver_features_are_read_back()
     let levels = "420,430,420+packing+colocate,430-copy_once-pending";
     measure(&bench, &format!("--path hipersockets-routed --level {levels} --workload {WORKLOADS} --clients 3"));
     let trials = bench.trials();
-    assert_eq!(trials.len(), 4 * 5);
+    assert_eq!(trials.len(), 4 * 6);
     for trial in &trials {
         assert!(trial["client"]["received"].as_u64() != Some(0), "{trial:#}");
         let old = trial["cell"]["level"].as_str().unwrap().starts_with("420");
