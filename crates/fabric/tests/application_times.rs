@@ -1,4 +1,4 @@
-//! Times, records, path MTUs and the state of BBR, as applications use them: with an embedded stack, and over IUCV.
+//! Times, small writes, records, path MTUs and the state of BBR, as applications use them: with an embedded stack, and over IUCV.
 #![allow(clippy::unwrap_used, reason = "tests assert by unwrapping")]
 
 #[path = "common/network.rs"]
@@ -233,6 +233,28 @@ fn a_datagram_socket_reports_when_datagrams_were_sent_and_received() {
         here.send_to(b"x", address(SERVER)).unwrap();
         there.recv_from(&mut into).unwrap();
         assert_eq!(here.take_send_time().unwrap(), None, "{way:?}");
+    }
+}
+
+// Nagle's algorithm holds back the second of two small writes until the first is acknowledged, when the application has read it.
+#[test]
+fn small_writes_do_not_wait_for_delayed_acknowledgements() {
+    const PAIRS: u32 = 50;
+    for way in BOTH {
+        let net = way.up("small-writes");
+        let listener = TcpListener::bind(&net.b, address(SERVER)).unwrap();
+        for from_client in [true, false] {
+            let (client, served) = connect(&net.a, &listener, &SocketOptions::default());
+            let (mut from, mut to) = if from_client { (client, served) } else { (served, client) };
+            let begun = Instant::now();
+            for _ in 0..PAIRS {
+                from.write_all(&[1; 50]).unwrap();
+                from.write_all(&[2; 50]).unwrap();
+                to.read_exact(&mut [0; 100]).unwrap();
+            }
+            let each = begun.elapsed() / PAIRS;
+            assert!(each < Duration::from_millis(20), "{way:?}: {each:?}");
+        }
     }
 }
 

@@ -15,6 +15,7 @@
 //! that the urgent pointer marks.
 
 mod accurate_ecn;
+mod ack_timing;
 mod arrivals;
 mod buffer;
 mod config;

@@ -13,6 +13,7 @@ use super::connection::{Connection, ConnectionState};
 use super::opening::Base;
 use super::receiver::{AckDue, Receiver};
 use super::recovery::{AckOutcome, Recovery};
+use super::rtt::Rtt;
 use super::scoreboard::Delivery;
 use super::sender::Sender;
 use super::synchronized::{Arrival, Phase, Synchronized};
@@ -40,14 +41,15 @@ pub(super) fn fast_header(segment: &Arrival<'_>) -> Option<FastHeader> {
         && header.options.sack.as_slice().is_empty()
         && !segment.ecn.is_marked();
     let (timestamps, len) = (header.options.timestamps, segment.len());
-    Some(FastHeader { seq: header.seq, ack: header.ack?, window: header.window, timestamps, len }).filter(|_| eligible)
+    let push = header.flags.psh;
+    Some(FastHeader { seq: header.seq, ack: header.ack?, window: header.window, push, timestamps, len })
+        .filter(|_| eligible)
 }
 
 /// A segment that the fast path sends.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FastSegment {
     pub(crate) header: FastHeader,
-    pub(crate) push: bool,
     pub(crate) fin: bool,
     /// See [`Segment::segment_bytes`].
     pub(crate) segment_bytes: u16,
@@ -56,9 +58,9 @@ pub(crate) struct FastSegment {
 impl FastSegment {
     /// Returns the same segment in the form of the slow path.
     pub(super) fn segment(&self, base: &Base) -> Segment {
-        let Self { header: fast, push, fin, segment_bytes } = *self;
+        let Self { header: fast, fin, segment_bytes } = *self;
         let mut header = base.header(fast.seq, Some(fast.ack), fast.window);
-        (header.flags.psh, header.flags.fin, header.options.timestamps) = (push, fin, fast.timestamps);
+        (header.flags.psh, header.flags.fin, header.options.timestamps) = (fast.push, fin, fast.timestamps);
         let payload =
             if fast.len > 0 || fin { SendRange { seq: fast.seq, len: fast.len } } else { SendRange::default() };
         Segment { payload, segment_bytes, ..Segment::bare(header) }
@@ -194,9 +196,9 @@ impl Synchronized {
         let large = len > snd.segment_bytes;
         let segment_bytes = if large { u16::try_from(snd.segment_bytes).unwrap_or(u16::MAX) } else { 0 };
         let timestamps = self.timestamps.then(|| base.timestamps(now, self.rcv.recent()));
-        let header = FastHeader { seq, ack: self.rcv.nxt, window: self.rcv.window(), timestamps, len };
+        let header = FastHeader { seq, ack: self.rcv.nxt, window: self.rcv.window(), push, timestamps, len };
         self.rcv.acknowledged(now, len > 0);
-        Some(FastSegment { header, push, fin, segment_bytes })
+        Some(FastSegment { header, fin, segment_bytes })
     }
 
     /// Receives a segment if it is the expected one, and returns how many bytes leave the send buffer. Otherwise changes nothing
@@ -240,7 +242,7 @@ impl Synchronized {
             if let Some(ms) = echoed {
                 self.rcv.sample_rtt(len, ms);
             }
-            self.rcv.receive_in_order(now, len);
+            self.rcv.receive_in_order(now, len, header.push, &self.snd.rtt);
         }
         #[cfg(test)]
         TAKEN.set(TAKEN.get() + 1);
@@ -323,9 +325,9 @@ impl Receiver {
 
     /// Receives payload that is next in order and fits the window. The caller has checked that there are no gaps.
     #[inline]
-    fn receive_in_order(&mut self, now: Instant, len: u32) {
+    fn receive_in_order(&mut self, now: Instant, len: u32, push: bool, rtt: &Rtt) {
         self.advance(len);
-        self.note_arrival(now, len);
-        self.schedule_ack(now, false);
+        self.note_arrival(now, len, push, rtt);
+        self.schedule_ack(now, false, rtt);
     }
 }

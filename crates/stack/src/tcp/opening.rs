@@ -11,7 +11,7 @@ use super::receiver::{self, Receiver};
 use super::rtt::Rtt;
 use super::sender::{self, Sender};
 use super::synchronized::{Arrival, Synchronized};
-use super::{Failure, Placement, Segment, SendRange};
+use super::{Failure, Placement, Segment, SendRange, ack_timing};
 use crate::drops::TcpDrop;
 use crate::limits::{TCP_SEGMENT_BYTES_MIN, TCP_SYN_TEXT_BYTES_MAX};
 use crate::time::{Duration, Instant};
@@ -583,7 +583,7 @@ impl Agreed {
                 sack: peer.options.sack_permitted,
                 ecn: peer.ecn == EcnMode::Classic,
                 recent: timestamps.map(|timestamps| timestamps.value),
-                ack_delay: if config.quick_acks { Duration::ZERO } else { receiver::ack_delay(config.rto_min) },
+                ack_delay_max: if config.quick_acks { Duration::ZERO } else { ack_timing::delay_max(config.rto_min) },
             },
         );
         if self.answer {

@@ -4,21 +4,17 @@
 //! connection. The right edge of the receive window never moves back, and advances only in large steps. The largest window grows
 //! with the number of bytes that the application reads in a round trip.
 
+use super::ack_timing::{AckTiming, Arrived};
 use super::counters::ReceivedCounters;
 use super::gaps::Gaps;
+use super::rtt::Rtt;
 use super::{Effect, Placement};
 use crate::drops::TcpDrop;
 use crate::time::{Duration, Instant};
 use crate::wire::tcp::{Block, SackBlocks, SeqNumber, Timestamps};
 
-/// Longest delay of an acknowledgement. It equals the minimum delay in Linux (`TCP_DELACK_MIN`). RFC 9293 MUST-40 requires less
-/// than 0.5 s.
-pub(super) const ACK_DELAY: Duration = Duration::from_millis(40);
-/// Number of segments that are acknowledged immediately at the start of a connection and after a pause. The sender's cwnd is then
-/// small, and a delayed ACK would slow its growth. The number is that of Linux.
-const QUICK_ACKS: u8 = 16;
-/// Length of a pause between received segments after which [`QUICK_ACKS`] segments are again acknowledged immediately.
-const QUICK_AFTER: Duration = Duration::from_millis(200);
+/// RTT for the growth of the receive buffer, before the first sample.
+const RTT_FIRST: Duration = Duration::from_millis(40);
 /// Age at which TS.Recent becomes invalid (RFC 7323 section 5.5).
 const TS_RECENT_LIFE: Duration = Duration::from_secs(24 * 24 * 3_600);
 
@@ -51,7 +47,7 @@ pub(super) struct Receiver {
     pub(super) duplicate: Option<Box<Block>>,
     pub(super) gaps: Gaps,
     pub(super) ack: AckDue,
-    pub(super) last_arrival: Instant,
+    pub(super) timing: AckTiming,
     /// TS.Recent, and when it was received.
     recent: Option<(u32, Instant)>,
     pub(super) tuning: Tuning,
@@ -64,18 +60,11 @@ pub(super) struct Receiver {
     used: u32,
     /// Last.ACK.sent: RCV.NXT in the latest acknowledgement that was sent.
     acknowledged: SeqNumber,
-    /// Estimate of the payload of the peer's full segments in bytes: the largest payload so far, at most our MSS.
-    pub(super) segment_bytes: u32,
     mss: u32,
     /// Eight times the RTT in milliseconds, smoothed, as full segments of the peer show it; 0 before the first sample.
     rtt_eighths_ms: u32,
     pub(super) scale: u8,
     pub(super) finished: bool,
-    quick: u8,
-    /// Whether the application answers received data. Its answers then carry the acknowledgements.
-    interactive: bool,
-    /// Longest delay of an acknowledgement, in milliseconds. With 0, each segment with data is acknowledged at once.
-    ack_delay_ms: u8,
     sack: bool,
     ecn: bool,
     /// Whether a CE mark has arrived, and no CWR has arrived since then. If so, acknowledgements carry ECE.
@@ -96,22 +85,17 @@ pub(super) struct Start {
     pub(super) ecn: bool,
     /// TSval of the peer's SYN.
     pub(super) recent: Option<u32>,
-    /// Longest delay of an acknowledgement, at most [`ACK_DELAY`].
-    pub(super) ack_delay: Duration,
+    /// Longest delay of an acknowledgement. With 0, each segment with data is acknowledged at once.
+    pub(super) ack_delay_max: Duration,
 }
 
-/// Position and length of a segment's payload, and whether the segment has a FIN.
+/// Position and length of a segment's payload, and whether the segment has PSH and a FIN.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Text {
     pub(super) seq: SeqNumber,
     pub(super) len: u32,
+    pub(super) push: bool,
     pub(super) fin: bool,
-}
-
-/// Returns the longest delay of an acknowledgement for this minimum of the RTO. As in Linux, it is shorter than this minimum, because
-/// a peer with the same setting would otherwise retransmit before the acknowledgement arrives.
-pub(super) fn ack_delay(rto_min: Duration) -> Duration {
-    ACK_DELAY.min(rto_min - Duration::from_millis(1))
 }
 
 impl Text {
@@ -137,13 +121,9 @@ impl Receiver {
             recent: start.recent.map(|value| (value, now)),
             acknowledged: start.first,
             ack: AckDue::None,
-            quick: QUICK_ACKS,
-            interactive: false,
-            last_arrival: now,
-            segment_bytes: start.mss.min(536),
+            timing: AckTiming::new(now, start.mss, start.ack_delay_max),
             mss: start.mss,
             rtt_eighths_ms: 0,
-            ack_delay_ms: u8::try_from(start.ack_delay.as_millis()).unwrap_or(u8::MAX),
             sack: start.sack,
             duplicate: None,
             ecn: start.ecn,
@@ -185,7 +165,7 @@ impl Receiver {
     /// timestamp it echoes. As in Linux, the sample includes the time for which the peer had nothing to send.
     #[inline]
     pub(super) fn sample_rtt(&mut self, len: u32, ms: u64) {
-        if len >= self.segment_bytes {
+        if len >= self.timing.segment_bytes {
             let sample = u32::try_from(ms.max(1)).unwrap_or(u32::MAX / 8).min(u32::MAX / 8);
             let eighths = self.rtt_eighths_ms;
             self.rtt_eighths_ms = if eighths == 0 { sample * 8 } else { eighths - eighths / 8 + sample };
@@ -248,12 +228,11 @@ impl Receiver {
     /// Processes payload and FIN (RFC 9293 section 3.10.7.4, seventh and eighth step). Accepts the part of the segment that is
     /// new and inside the window. Returns an error if the segment has payload and no part of it is accepted. An acknowledgement
     /// is due even then.
-    pub(super) fn take(&mut self, now: Instant, text: Text, effect: &mut Effect) -> Result<(), TcpDrop> {
-        let Text { mut seq, mut len, fin } = text;
+    pub(super) fn take(&mut self, now: Instant, text: Text, rtt: &Rtt, effect: &mut Effect) -> Result<(), TcpDrop> {
+        let Text { mut seq, mut len, push, fin } = text;
         let end = seq + len;
         if len > 0 && end.at_or_before(self.nxt) {
-            self.note_outside(seq, text.sequence_len());
-            self.ack = AckDue::Now;
+            self.answer_repeated(seq, text.sequence_len());
             if !fin || end != self.nxt {
                 return Err(TcpDrop::Duplicate);
             }
@@ -268,6 +247,7 @@ impl Receiver {
         }
         if len > 0 && stop.at_or_before(start) {
             self.ack = AckDue::Now;
+            self.timing.repeated(self.last_window());
             return Err(TcpDrop::WindowFull);
         }
         let gap_before = self.has_gaps();
@@ -283,7 +263,9 @@ impl Receiver {
                 Err(TcpDrop::Duplicate) if new_fin => {}
                 taken => taken?,
             }
-            self.note_arrival(now, len);
+            if effect.deliver > 0 {
+                self.note_arrival(now, len, push, rtt);
+            }
         }
         if self.fin_at == Some(self.nxt) && !self.finished {
             self.finished = true;
@@ -292,7 +274,7 @@ impl Receiver {
         // RFC 5681 section 4.2: acknowledge immediately if a gap opens, closes or remains. SHLD-19: acknowledge every second full
         // segment.
         let at_once = gap_before || !self.gaps.is_empty() || fin || trimmed || seq != start;
-        self.schedule_ack(now, at_once);
+        self.schedule_ack(now, at_once, rtt);
         Ok(())
     }
 
@@ -356,37 +338,50 @@ impl Receiver {
         Ok(())
     }
 
-    /// Returns the longest delay of an acknowledgement.
-    pub(super) fn ack_delay(&self) -> Duration {
-        Duration::from_millis(self.ack_delay_ms.into())
+    /// Returns the window that the last acknowledgement offered.
+    fn last_window(&self) -> u32 {
+        self.edge.since(self.acknowledged)
     }
 
-    pub(super) fn note_arrival(&mut self, now: Instant, len: u32) {
-        if now.since(self.last_arrival) > QUICK_AFTER {
-            (self.quick, self.interactive) = (QUICK_ACKS, false);
-        }
-        self.last_arrival = now;
-        self.segment_bytes = self.segment_bytes.max(len.min(self.mss));
+    #[inline]
+    pub(super) fn note_arrival(&mut self, at: Instant, len: u32, push: bool, rtt: &Rtt) {
+        let arrived = Arrived { at, len, push, timestamps: self.recent.is_some(), window: self.last_window() };
+        self.timing.note_arrival(&arrived, rtt);
     }
 
     /// Decides when the received bytes are acknowledged.
     /// RFC 9293 SHLD-18, SHLD-19.
     #[inline]
-    pub(super) fn schedule_ack(&mut self, now: Instant, at_once: bool) {
+    pub(super) fn schedule_ack(&mut self, now: Instant, at_once: bool, rtt: &Rtt) {
         let pending = self.nxt.since(self.acknowledged);
-        if pending == 0 && !at_once {
+        if pending == 0 && !at_once || self.ack == AckDue::Now {
             return;
         }
-        if at_once || pending > self.segment_bytes {
+        let due = if let AckDue::By(due) = self.ack { Some(due) } else { None };
+        self.ack = if at_once || self.timing.acknowledges_at_once(pending) {
+            AckDue::Now
+        } else {
+            self.timing.delay(now, due, rtt).map_or(AckDue::Now, AckDue::By)
+        };
+    }
+
+    /// Sends the delayed acknowledgement if its time has come.
+    pub(super) fn handle_timeout(&mut self, now: Instant, rtt: &Rtt) {
+        if let AckDue::By(at) = self.ack
+            && now >= at
+        {
             self.ack = AckDue::Now;
-        } else if self.quick > 0 && !self.interactive {
-            self.quick -= 1;
-            self.ack = AckDue::Now;
-        } else if self.ack_delay_ms == 0 {
-            self.ack = AckDue::Now;
-        } else if self.ack == AckDue::None {
-            self.ack = AckDue::By(now + self.ack_delay());
+            self.timing.expire(rtt);
         }
+    }
+
+    /// Acknowledges a segment that repeats data or a FIN, or lies outside of the window.
+    pub(super) fn answer_repeated(&mut self, seq: SeqNumber, sequence_len: u32) {
+        if seq.before(self.nxt) {
+            self.timing.repeated(self.last_window());
+        }
+        self.note_outside(seq, sequence_len);
+        self.ack = AckDue::Now;
     }
 
     /// Processes the CE mark and CWR of a segment with data (RFC 3168 section 6.1.3). Marks on pure acknowledgements are ignored,
@@ -431,13 +426,10 @@ impl Receiver {
         self.capacity.min(self.window_max)
     }
 
-    /// Records that an acknowledgement was sent. If the acknowledgement carries data soon after an arrival, this data counts as
-    /// the application's answer.
+    /// Records that an acknowledgement was sent.
     #[inline]
     pub(super) fn acknowledged(&mut self, now: Instant, with_data: bool) {
-        if with_data && now.since(self.last_arrival) < ACK_DELAY {
-            self.interactive = true;
-        }
+        self.timing.acknowledged(now, self.ack != AckDue::None, with_data);
         self.acknowledged = self.nxt;
         self.ack = AckDue::None;
     }
@@ -465,11 +457,15 @@ impl Receiver {
         blocks
     }
 
-    /// Records that the application has read `bytes` bytes. A window update is due once the window can at least double.
+    /// Records that the application has read `bytes` bytes. A delayed acknowledgement may become due then. A window update is due
+    /// once the window can at least double.
     #[inline]
     pub(super) fn consume(&mut self, now: Instant, bytes: u32, rtt: Option<Duration>) {
         self.used -= bytes;
-        self.tune(now, bytes, rtt.unwrap_or(ACK_DELAY));
+        self.tune(now, bytes, rtt.unwrap_or(RTT_FIRST));
+        if self.used == 0 && matches!(self.ack, AckDue::By(_)) && self.timing.acknowledges_read() {
+            self.ack = AckDue::Now;
+        }
         let offered = self.offered();
         let wanted = self.wanted_edge().since(self.nxt);
         if !self.finished && wanted > offered && wanted >= offered.saturating_mul(2).max(offered + self.least_opening())

@@ -161,8 +161,7 @@ impl Synchronized {
     fn answer_unacceptable(&mut self, now: Instant, segment: &Arrival<'_>) {
         let sequence_len = segment.header.sequence_len(segment.payload_bytes);
         if sequence_len > 0 && !segment.header.flags.syn {
-            self.rcv.note_outside(segment.header.seq, sequence_len);
-            self.rcv.ack = AckDue::Now;
+            self.rcv.answer_repeated(segment.header.seq, sequence_len);
         } else {
             self.challenge(now);
         }
@@ -275,7 +274,7 @@ impl Synchronized {
         if let Some(pointer) = header.urgent {
             effect.urgent = self.rcv.urgent_ahead(header.seq + u32::from(pointer));
         }
-        let text = Text { seq: header.seq, len: segment.len(), fin: header.flags.fin };
+        let text = Text { seq: header.seq, len: segment.len(), push: header.flags.psh, fin: header.flags.fin };
         if text.len == 0 && !text.fin {
             return Ok(Transition::Stay);
         }
@@ -283,8 +282,7 @@ impl Synchronized {
             // A peer that has sent a FIN may only retransmit. The ACK shows a retransmitting peer that everything has arrived. RFC
             // 9293 section 3.10.7.4: anything behind the FIN is ignored.
             if text.seq.before(self.rcv.nxt) {
-                self.rcv.note_outside(text.seq, text.sequence_len());
-                self.rcv.ack = AckDue::Now;
+                self.rcv.answer_repeated(text.seq, text.sequence_len());
             }
             return Err(TcpDrop::AfterFin);
         }
@@ -295,7 +293,7 @@ impl Synchronized {
             return Ok(Transition::Closed(Some(Failure::Aborted)));
         }
         let expected = self.rcv.nxt;
-        self.rcv.take(now, text, effect)?;
+        self.rcv.take(now, text, &self.snd.rtt, effect)?;
         if let Some(place) = effect.place
             && let Some(arrivals) = self.snd.extras.as_mut().and_then(|extras| extras.arrivals.as_mut())
         {
@@ -459,11 +457,7 @@ impl Synchronized {
         if let Some(next) = self.handle_handshake_timeout(now, base) {
             return next;
         }
-        if let AckDue::By(at) = self.rcv.ack
-            && now >= at
-        {
-            self.rcv.ack = AckDue::Now;
-        }
+        self.rcv.handle_timeout(now, &self.snd.rtt);
         self.snd.handle_departure(now);
         let due = |at: Option<Instant>| at.is_some_and(|at| now >= at);
         if due(self.fin_wait_until) {

@@ -2,10 +2,11 @@
 //!
 //! A dialogue is one connection and a script: what the peer sends, what the connection answers. Both are written as
 //! `FLAGS FIRST:END ack N up N win N ts VALUE ECHO fo COOKIE sack A:B ...`. FLAGS are letters of `SFREC`
-//! (SYN, FIN, RST, ECE, CWR) and `A` (AE), or `-` if no flag is set.
+//! (SYN, FIN, RST, ECE, CWR), `A` (AE) and, in segments of the peer, `P` (PSH), or `-` if no flag is set.
 //! This side's data begins at 1001, the peer's at 5001. What is sent is written without window and timestamps.
 
 mod accurate_ecn;
+mod ack_timing;
 mod bbr;
 mod closing;
 mod fast_open;
@@ -59,6 +60,7 @@ fn header(text: &str) -> (Header, usize) {
             'R' => header.flags.rst = true,
             'E' => header.flags.ece = true,
             'C' => header.flags.cwr = true,
+            'P' => header.flags.psh = true,
             'A' => header.flags.ae = true,
             _ => assert_eq!(letter, '-'),
         }

@@ -390,6 +390,7 @@ pub(crate) struct FastHeader {
     pub(crate) seq: SeqNumber,
     pub(crate) ack: SeqNumber,
     pub(crate) window: u16,
+    pub(crate) push: bool,
     pub(crate) timestamps: Option<Timestamps>,
     /// Length of the payload in bytes.
     pub(crate) len: u32,
@@ -412,14 +413,16 @@ impl FastHeader {
             WITH_TIMESTAMPS => Some(Timestamps::from_aligned(rest.first_chunk()?)?),
             _ => return None,
         };
-        Some((Self { seq: fixed.seq(), ack: fixed.ack(), window: fixed.window(), timestamps, len: 0 }, header_bytes))
+        let push = fixed.control_bits() & PSH != 0;
+        let header = Self { seq: fixed.seq(), ack: fixed.ack(), window: fixed.window(), push, timestamps, len: 0 };
+        Some((header, header_bytes))
     }
 
     /// Writes the header to the start of `into`; the checksum field is left 0. Returns the header's length in bytes, and the sum
     /// of its words for the checksum. The sum is computed here from the values, because reading the stored header back would
     /// stall: the loads would have another width than the stores.
     #[inline]
-    pub(crate) fn emit(&self, ports: Ports, push: bool, fin: bool, into: &mut [u8]) -> (usize, Sum) {
+    pub(crate) fn emit(&self, ports: Ports, fin: bool, into: &mut [u8]) -> (usize, Sum) {
         let option_bytes = if self.timestamps.is_some() { Timestamps::ALIGNED_BYTES } else { 0 };
         let fields = Fields {
             source_port: ports.source,
@@ -427,7 +430,7 @@ impl FastHeader {
             seq: self.seq,
             ack: self.ack,
             header_bytes: FIXED_BYTES + option_bytes,
-            control_bits: u16::from(ACK | if push { PSH } else { 0 } | if fin { FIN } else { 0 }),
+            control_bits: u16::from(ACK | if self.push { PSH } else { 0 } | if fin { FIN } else { 0 }),
             window: self.window,
             urgent_pointer: 0,
         };

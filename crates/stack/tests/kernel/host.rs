@@ -8,11 +8,13 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::thread;
+use std::time::Duration;
 
 /// Addresses of the kernel and of the stack, as the program gives them by default.
 const KERNEL: [&str; 2] = ["10.7.0.1", "fd07::1"];
 const STACK: [&str; 2] = ["10.7.0.2", "fd07::2"];
 const ECHO: u16 = 7;
+const DISCARD: u16 = 9;
 
 fn at(address: &str, port: u16) -> SocketAddr {
     SocketAddr::new(address.parse().unwrap(), port)
@@ -116,6 +118,23 @@ fn the_stack_serves_a_thousand_simultaneous_connections_of_the_kernel() {
     let text = tap.stop();
     assert_eq!((printed(&text, " connections accepted"), printed(&text, " failed;")), (2_000, 0), "{text}");
     assert_understood(&text);
+}
+
+#[test]
+fn small_writes_of_the_kernel_are_acknowledged_when_they_are_read() {
+    if !possible(&[]) {
+        return;
+    }
+    let place = Place::new();
+    let tap = Tap::start(&place, "");
+    for stack in STACK {
+        // Longer than the acknowledgements that are sent at once at the start.
+        place.inside(|| {
+            let each = peer::send_small(at(stack, DISCARD), 100);
+            assert!(each < Duration::from_millis(15), "{stack}: {each:?}");
+        });
+    }
+    assert_understood(&tap.stop());
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
+use std::time::{Duration, Instant};
 
 const CHUNK_BYTES: usize = 256 << 10;
 const THREAD_BYTES: usize = 64 << 10;
@@ -64,6 +65,27 @@ pub(crate) fn ask(to: SocketAddr, question: &[u8]) {
     let mut answer = vec![0; question.len()];
     stream.read_exact(&mut answer).unwrap();
     assert_eq!(answer, question);
+}
+
+/// Sends small writes to a discard service, each when the one before is acknowledged; returns the mean time of one.
+pub(crate) fn send_small(to: SocketAddr, count: u32) -> Duration {
+    let mut stream = connect(to);
+    // The table lists bytes that are not acknowledged, behind the addresses.
+    let table = if to.is_ipv4() { "/proc/thread-self/net/tcp" } else { "/proc/thread-self/net/tcp6" };
+    let port = format!(":{:04X} ", to.port());
+    let is_acknowledged = || {
+        let text = std::fs::read_to_string(table).unwrap();
+        let line = text.lines().find(|line| line.contains(&port)).unwrap_or_else(|| panic!("{port} is not in\n{text}"));
+        line.contains(" 00000000:")
+    };
+    let begun = Instant::now();
+    for _ in 0..count {
+        stream.write_all(&[7; 50]).unwrap();
+        while !is_acknowledged() {
+            assert!(begun.elapsed() < SOON, "{to} does not acknowledge");
+        }
+    }
+    begun.elapsed() / count
 }
 
 /// Like [`ask`], with TCP Fast Open: the first packet carries the question if the kernel has a cookie.

@@ -336,7 +336,7 @@ pub(super) fn build_around<S: Storage>(
     let Socket { flow, class, .. } = socket;
     let (ip, tcp) = into.split_at_mut(ip_bytes(flow));
     let ports = Ports { source: flow.local_port, destination: flow.remote_port };
-    let (header_bytes, sum) = segment.header.emit(ports, segment.push, segment.fin, tcp);
+    let (header_bytes, sum) = segment.header.emit(ports, segment.fin, tcp);
     let segment_bytes = header_bytes + segment.header.len as usize;
     let pseudo_header = write_ip(flow, *class, segment_bytes, ip);
     let payload = &mut tcp[header_bytes..segment_bytes];

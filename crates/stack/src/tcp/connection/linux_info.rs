@@ -245,9 +245,9 @@ impl super::super::receiver::Receiver {
             // A window scale of 0 in both directions has no effect, so it is not reported.
             options: info.options | if self.scale > 0 { WINDOW_SCALING } else { 0 },
             rcv_wscale: self.scale,
-            ato: us32(self.ack_delay()),
-            rcv_mss: self.segment_bytes,
-            last_data_recv: ms(now.since(self.last_arrival)),
+            ato: us32(self.timing.answer_estimate()),
+            rcv_mss: self.timing.segment_bytes,
+            last_data_recv: ms(now.since(self.timing.last_arrival)),
             rcv_ssthresh: self.room(),
             rcv_rtt: us32(self.rtt()),
             rcv_space: self.tuning.most,

@@ -75,7 +75,14 @@ fn data_that_acknowledges_all_sent_bytes_reuses_their_buffer() {
     let held = dialogue.connection.buffer_bytes();
     // As much is put aside as may be.
     let mut spare: Vec<Heap> = (0..TCP_SPARES_MAX).map(|_| Heap::default()).collect();
-    let plain = FastHeader { seq: SeqNumber(5_001), ack: SeqNumber(1_101), window: 60_000, timestamps: None, len: 10 };
+    let plain = FastHeader {
+        seq: SeqNumber(5_001),
+        ack: SeqNumber(1_101),
+        window: 60_000,
+        push: false,
+        timestamps: None,
+        len: 10,
+    };
     let acked = dialogue.connection.receive_fast(dialogue.now, &plain, [1; 10].as_slice(), &mut spare);
     assert_eq!((acked, dialogue.connection.buffer_bytes(), spare.len()), (Some(100), held, TCP_SPARES_MAX));
     dialogue.ends();

@@ -144,7 +144,7 @@ fn segments_with_data_or_a_new_window_are_no_duplicate_acknowledgements() {
     let mut dialogue = ten_out(Config { sack: false, ..plain() });
     for (first, window) in [(5_001, 60_000), (5_101, 60_000), (5_201, 60_000), (5_301, 50_000), (5_301, 50_001)] {
         let end = if window == 60_000 { first + 100 } else { first };
-        dialogue.gets(&format!("- {first}:{end} ack 1001 win {window}"));
+        dialogue.gets(&format!("P {first}:{end} ack 1001 win {window}"));
     }
     dialogue.sends(&[]);
     let info = dialogue.connection.info().unwrap();

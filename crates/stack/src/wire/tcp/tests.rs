@@ -116,9 +116,9 @@ fn the_fast_parser_accepts_only_an_acknowledgement_with_at_most_timestamps() {
     const PORTS: Ports = Ports { source: 4, destination: 5 };
     let stamped = Some(Timestamps { value: 7, echo: 8 });
     for (push, timestamps) in [(false, None), (true, None), (false, stamped), (true, stamped)] {
-        let fast = FastHeader { seq: SeqNumber(1), ack: SeqNumber(2), window: 3, timestamps, len: 0 };
+        let fast = FastHeader { seq: SeqNumber(1), ack: SeqNumber(2), window: 3, push, timestamps, len: 0 };
         let mut bytes = [0; HEADER_BYTES_MAX];
-        let (len, _) = fast.emit(PORTS, push, false, &mut bytes);
+        let (len, _) = fast.emit(PORTS, false, &mut bytes);
         let read = FastHeader::parse(&bytes).map(|(header, len)| (format!("{header:?}"), len));
         assert_eq!(read, Some((format!("{fast:?}"), len)));
         for bit in [FIN, SYN, RST, ACK, URG, ECE, CWR] {
