@@ -116,7 +116,7 @@ pub const ZERO_COPY_BYTES_MIN: usize = 8 << 10;
 pub const RETAIN_TIME_MAX: Duration = Duration::from_millis(1);
 /// Number of bytes after which a ring between co-located guests is filled from its first buffer again. What one guest has written is
 /// then still in the second-level cache of the CPU when the next guest reads it (decision 035).
-pub const COLOCATED_ROUND_BYTES: usize = 512 << 10;
+pub const COLOCATED_ROUND_BYTES: usize = 320 << 10;
 /// How many packets of the stack one link sends before the other links may send theirs.
 pub const TRANSMIT_AT_ONCE_MAX: usize = 64;
 /// How many frames are received from one link before frames of other links are received.

@@ -15,4 +15,4 @@ pub const ARENA_BYTES_MAX: usize = 1 << 30;
 /// queued notifications.
 pub const DOORBELL_PIPE_BYTES: usize = 4_096;
 /// Minimum number of buffers that a producer fills before it fills the first one again, if the ring is as long as that.
-pub const ROUND_LEAST: usize = 8;
+pub const ROUND_LEAST: usize = 6;

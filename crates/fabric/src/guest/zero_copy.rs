@@ -66,7 +66,10 @@ impl Node {
         let now = self.clock.now();
         let at = self.clock.instant(now);
         let (mut gone, mut used) = (0, None);
-        while bytes.len() - gone >= ZERO_COPY_BYTES_MIN {
+        // A shorter frame than the one before costs as much CPU time for fewer bytes. So the remaining bytes wait: the caller
+        // writes them again, and a caller that streams then adds more of them.
+        let mut least = ZERO_COPY_BYTES_MIN;
+        while bytes.len() - gone >= least {
             let device = match self.stack.tcp_zero_copy(at, id, ZERO_COPY_BYTES_MIN) {
                 ZeroCopySend::Now(device) => device,
                 ZeroCopySend::Later if gone == 0 => {
@@ -91,7 +94,7 @@ impl Node {
             };
             let mut frame = Frame { stack: &mut self.stack, at, id, bytes: &bytes[gone..], retainer, taken: 0 };
             match sender.send_zero_copy(&mut frame) {
-                Ok(Sent::Packet) => (gone, used) = (gone + frame.taken, Some(link)),
+                Ok(Sent::Packet) => (gone, used, least) = (gone + frame.taken, Some(link), least.max(frame.taken)),
                 Ok(Sent::Full) if gone == 0 => return Written::Wait,
                 Ok(Sent::Full | Sent::Nothing) => break,
                 Err(violation) => self.lose(link, Loss::Violation(violation.to_string())),

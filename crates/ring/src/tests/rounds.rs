@@ -3,11 +3,11 @@
 use super::{Pair, content, receive, retain, send, shape};
 
 #[test]
-fn a_round_ends_after_its_bytes_and_at_least_eight_buffers() {
+fn a_round_ends_after_its_bytes_and_at_least_six_buffers() {
     let mut pair = Pair::new(shape(1_024, 12), shape(64, 1));
     pair.a.producer.set_round_bytes_most(4_000);
-    // The first buffer follows the first one that has at least 4,000 bytes before its end, but none before the eighth.
-    for (len, buffers) in [(1_000, 8), (400, 10), (100, 12)] {
+    // The first buffer follows the first one that has at least 4,000 bytes before its end, but none before the sixth.
+    for (len, buffers) in [(1_000, 6), (400, 10), (100, 12)] {
         for number in 0..3 * buffers {
             assert!(send(&mut pair.a, &content(number, len), 0));
             assert_eq!(receive(&mut pair.b), Some((content(number, len), 0)));
@@ -49,7 +49,7 @@ fn rounds_of_any_length_overwrite_no_frame_that_was_not_taken() {
         }
     }
     if !cfg!(miri) {
-        assert!(rounds.contains(&8) && rounds.contains(&16), "{rounds:?}");
+        assert!(rounds.contains(&6) && rounds.contains(&16), "{rounds:?}");
     }
 }
 
@@ -57,12 +57,12 @@ fn rounds_of_any_length_overwrite_no_frame_that_was_not_taken() {
 fn a_retained_buffer_of_a_short_round_is_not_given_back() {
     let mut pair = Pair::new(shape(1_024, 12), shape(64, 1));
     pair.a.producer.set_round_bytes_most(1);
-    for number in 0..8 {
+    for number in 0..6 {
         assert!(send(&mut pair.a, &content(number, 1_024), 0));
         assert!(receive(&mut pair.b).is_some());
     }
     assert!(receive(&mut pair.b).is_none());
-    (8..10).for_each(|number| assert!(send(&mut pair.a, &content(number, 1_024), 0)));
+    (6..8).for_each(|number| assert!(send(&mut pair.a, &content(number, 1_024), 0)));
     let retained = retain(&mut pair.b);
     assert!(receive(&mut pair.b).is_some() && receive(&mut pair.b).is_none());
     assert_eq!((pair.a.producer.in_flight().unwrap(), pair.b.consumer.count_unreturned()), (2, 2));
@@ -80,11 +80,11 @@ fn a_request_for_room_ends_however_short_the_round_has_become() {
     (0..16).for_each(|_| assert!(receive(&mut pair.b).is_some()));
     assert!(receive(&mut pair.b).is_none());
     assert!(!pair.a.producer.want_room(16).unwrap());
-    // The next round has eight buffers, and all of them are in flight.
-    (0..8).for_each(|number| assert!(send(&mut pair.a, &content(number, 1_024), 0)));
+    // The next round has six buffers, and all of them are in flight.
+    (0..6).for_each(|number| assert!(send(&mut pair.a, &content(number, 1_024), 0)));
     assert!(!pair.a.producer.has_room(1).unwrap() && !send(&mut pair.a, &[1], 0));
     assert!(pair.a.producer.want_room(16).unwrap());
-    (0..8).for_each(|_| assert!(receive(&mut pair.b).is_some()));
+    (0..6).for_each(|_| assert!(receive(&mut pair.b).is_some()));
     assert!(receive(&mut pair.b).is_none());
-    assert!(!pair.a.producer.want_room(16).unwrap() && pair.a.producer.has_room(8).unwrap());
+    assert!(!pair.a.producer.want_room(16).unwrap() && pair.a.producer.has_room(6).unwrap());
 }
