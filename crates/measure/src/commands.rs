@@ -6,6 +6,7 @@
 use crate::agent::launch::{AgentOptions, agent_command};
 use crate::agent::ssh;
 use crate::path::{filter, holder};
+use crate::trial::command::runner;
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::text;
 use siga_plan::matrix::Matrix;
@@ -40,10 +41,19 @@ pub fn of(plan: &Plan, matrix: &Matrix, ssh: &str) -> Result<Vec<Step>> {
         }
     };
     for cell in &matrix.cells {
+        if let Some(command) = plan.command_of(cell) {
+            add(&runner(), "this program: runs a command of the plan, and ends what the command leaves behind".into());
+            let words = command.words(cell.clients);
+            let mut own = Command::new(&words[0]);
+            own.args(&words[1..]);
+            add(&own, format!("the command {} of the plan", cell.workload));
+            continue;
+        }
         let route: Route = cell.path.parse()?;
         let holder = holder::command(Path::new("/proc/self/exe"));
         let ends = match &route {
             Route::Places(client, server) => [client.clone(), server.clone()],
+            Route::Host => continue,
             Route::Guests(_) => {
                 add(&holder, format!("this program: starts a control program and guests, for path {route}"));
                 [Place::Local, Place::Local]

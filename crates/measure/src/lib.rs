@@ -12,6 +12,7 @@ pub mod agent;
 pub(crate) mod bpf;
 pub(crate) mod channel;
 pub(crate) mod clock;
+pub mod command;
 pub mod commands;
 pub mod config;
 pub mod cpu;

@@ -128,13 +128,24 @@ pub fn too_few(plan: &Plan, matrix: &Matrix) -> Option<String> {
     })
 }
 
+/// Returns true if a plan measures commands only.
+pub fn is_commands_only(plan: &Plan) -> bool {
+    plan.has_commands() && plan.matrix().is_ok_and(|matrix| matrix.cells.iter().all(is_command))
+}
+
+fn is_command(cell: &Cell) -> bool {
+    cell.workload.is_command()
+}
+
 /// Returns the estimated mean time of a trial of `cells`. It includes the phases with the plan's loads, and those for the profiler; on a
 /// path of guests, only the one with it. A plan that names no accounting method uses the profiler if the host permits it.
 fn trial_time(plan: &Plan, cells: &[Cell]) -> Duration {
     let (with, without) = match plan.accounting {
         Some(AccountingMethod::Profile) | None => {
-            let kernel = cells.iter().filter(|cell| !is_of_guests(cell)).count();
-            (WITH_PROFILER, WITHOUT_PROFILER * kernel as f64 / cells.len().max(1) as f64)
+            let paths = cells.iter().filter(|cell| !is_command(cell)).count();
+            let kernel = cells.iter().filter(|cell| !is_command(cell) && !is_of_guests(cell)).count();
+            let share = |count: usize| count as f64 / cells.len().max(1) as f64;
+            (WITH_PROFILER * share(paths), WITHOUT_PROFILER * share(kernel))
         }
         Some(AccountingMethod::Subtract | AccountingMethod::Tick | AccountingMethod::Processes) => (0.0, 0.0),
     };
@@ -153,6 +164,9 @@ fn is_of_guests(cell: &Cell) -> bool {
 /// # Errors
 /// Returns an error of kind `Environment` if the plan requests `profile` and the host does not permit it.
 pub fn profiler(plan: &Plan, watch: &mut dyn Watch) -> Result<Option<Profiler>> {
+    if is_commands_only(plan) {
+        return Ok(None);
+    }
     match plan.accounting {
         Some(AccountingMethod::Subtract | AccountingMethod::Tick | AccountingMethod::Processes) => Ok(None),
         Some(AccountingMethod::Profile) => Profiler::open()

@@ -1,4 +1,4 @@
-//! Safe functions for system calls that no library offers as safe functions: BPF, perf events, io_uring, ethtool ioctls, and a few calls
+//! Safe functions for system calls that no library offers as safe functions: BPF, perf events, io_uring, ethtool ioctls, wait4, and a few calls
 //! on processes.
 //!
 //! All `unsafe` code of this crate is in this module and its submodules. They only make the calls safe; their callers decide
@@ -118,3 +118,4 @@ pub(crate) mod ethtool;
 pub(crate) mod namespace;
 pub(crate) mod perf;
 pub(crate) mod uring;
+pub(crate) mod wait;

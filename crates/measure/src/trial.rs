@@ -4,6 +4,7 @@
 //! A trial creates its own path and agents and ends them, so no state passes from one trial to the next. Payload and CPU time
 //! are counted over the same interval: between the two quiescent points, at which no data is in flight.
 
+pub(crate) mod command;
 mod fixture;
 mod reach;
 mod reading;
@@ -24,7 +25,7 @@ use siga_plan::matrix::{Cell, Matrix};
 use siga_plan::offered::Offered;
 use siga_plan::plan::Plan;
 use siga_plan::route::Route;
-use siga_plan::workload::{Shape, Unit};
+use siga_plan::workload::{Shape, Unit, Workload};
 use siga_results::histogram::{self, Percentiles};
 use siga_results::record::{
     ChainsRecord, CpuRecord, HostRecord, LoadCounts, ObserverRecord, OfferedRecord, PathRecord, PhaseRecord,
@@ -120,6 +121,7 @@ impl Bench<'_> {
     }
 
     fn attempt(&mut self, cell: &Cell, round: u32, check: bool) -> Result<(TrialRecord, PathRecord)> {
+        let Some(workload) = cell.workload.network() else { return self.command_trial(cell, round) };
         let at = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
         let probe = probe::probe();
         let mut fixture = Fixture::set(self.plan, self.matrix, self.ssh, cell)?;
@@ -167,7 +169,7 @@ impl Bench<'_> {
             elapsed_ns: measured.elapsed_ns,
             client: measured.report.counts,
             server: measured.server,
-            flags: flags(cell, &measured, self.plan.seconds)?,
+            flags: flags(workload, &measured, self.plan.seconds)?,
             latency: measured.report.latency,
             corrected: measured.report.corrected,
             slices: measured.report.slices,
@@ -175,6 +177,7 @@ impl Bench<'_> {
             fairness: jain(cell, measured.report.pair_sums),
             jitter_ns: jitter(measured.report.jitter),
             cpu,
+            command: None,
             observer: observed.observer,
             offered,
             host: Some(host),
@@ -277,8 +280,8 @@ impl Bench<'_> {
             Route::Built(_) if level.is_some_and(|level| level.io_uring) => {
                 (if self.plan.processes { "process per pair, io_uring" } else { "io_uring" }, wait)
             }
-            Route::Built(_) | Route::Places(..) if self.plan.processes => ("process per pair", wait),
-            Route::Built(_) | Route::Places(..) => ("epoll", wait),
+            Route::Built(_) | Route::Places(..) | Route::Host if self.plan.processes => ("process per pair", wait),
+            Route::Built(_) | Route::Places(..) | Route::Host => ("epoll", wait),
         };
         Ok(format!("{serving}, {}", wait.name()))
     }
@@ -315,12 +318,12 @@ fn sound_content(interval: &Interval, while_doing: &str) -> Result<()> {
 }
 
 /// Returns a description of each problem that the counts and the latencies of a trial of `seconds` show.
-fn flags(cell: &Cell, interval: &Interval, seconds: f64) -> Result<Vec<String>> {
+fn flags(workload: &Workload, interval: &Interval, seconds: f64) -> Result<Vec<String>> {
     let (client, server) = (&interval.report.counts, &interval.server);
     let mut flags = Vec::new();
-    let lossless = !cell.workload.udp && client.errors() == 0;
+    let lossless = !workload.udp && client.errors() == 0;
     let agree = client.sent == server.received && client.received == server.sent;
-    if lossless && !(agree && (cell.workload.is_stream() || client.transactions == server.transactions)) {
+    if lossless && !(agree && (workload.is_stream() || client.transactions == server.transactions)) {
         flags.push(format!(
             "client and server disagree: {} and {} bytes to the server, {} and {} back",
             client.sent, server.received, server.sent, client.received
@@ -338,7 +341,7 @@ fn flags(cell: &Cell, interval: &Interval, seconds: f64) -> Result<Vec<String>> 
             flags.push(format!("{count} {what}"));
         }
     }
-    if cell.workload.shape == Shape::Crr
+    if workload.shape == Shape::Crr
         && let Some((early, late)) = collapse(&interval.report.slices)
     {
         flags.push(format!("the rate collapsed within the trial, from {early:.0} to {late:.0} units a tenth"));
@@ -420,7 +423,7 @@ pub(crate) fn host_record(before: &[HostCpu], after: &[HostCpu]) -> HostRecord {
 fn jain(cell: &Cell, (sum, squares): (f64, f64)) -> Option<f64> {
     let pairs = f64::from(cell.clients);
     let least = match cell.workload.unit() {
-        Unit::Transaction => FAIRNESS_TRANSACTIONS_LEAST,
+        Unit::Transaction | Unit::Run => FAIRNESS_TRANSACTIONS_LEAST,
         Unit::Megabyte => FAIRNESS_MEGABYTES_LEAST,
     };
     (cell.clients > 1 && sum >= least * pairs).then(|| sum * sum / (pairs * squares))

@@ -4,6 +4,7 @@
 //! setting is the kernel's ordinary best: cubic (or reno where cubic is restricted), offloads on, 64 KB segments. A level only
 //! says what to set. `siga-measure` sets it in every namespace and reads it back.
 
+use crate::command::check_variables;
 use crate::file;
 use crate::kernel_setting::{check_congestion, check_sysctl};
 use crate::limits;
@@ -69,6 +70,9 @@ pub struct Level {
     /// Known costs planted at this level, instead of the plan's; `None`: the plan's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plant: Option<Plant>,
+    /// Variables of the environment of commands. They replace those of the plan.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub environment: BTreeMap<String, String>,
     /// Sysctls set in every namespace of the path, by dotted name ("net.ipv4.tcp_rmem").
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sysctl: BTreeMap<String, String>,
@@ -151,22 +155,43 @@ impl Guests {
 }
 
 impl Level {
+    /// Names of the settings that commands have. All other settings are those of networks.
+    pub const OF_COMMANDS: [&str; 1] = ["environment"];
+    /// Beginning of the name of a level that sets one variable of the environment, as in `env:NAME=VALUE`.
+    pub const ENVIRONMENT: &str = "env:";
+
     /// Returns the level `plain`, which changes no setting.
     pub fn plain() -> Self {
         Self { name: "plain".into(), ..Self::default() }
     }
 
-    /// Reads a shipped level by its name, a level from a TOML file, or a packet filter from a file of nft (`.nft`). A packet filter is a
+    /// Reads a shipped level by its name, a level from a TOML file, a variable of the environment (`env:NAME=VALUE`), or a packet filter from a file of nft (`.nft`). A packet filter is a
     /// level that has the file's name and sets nothing else.
     ///
     /// # Errors
     /// Returns an error of kind `Usage` if the name is unknown, the file is missing or malformed, or a value is out of range.
     pub fn load(name_or_file: &str) -> Result<Self> {
+        if let Some(variable) = name_or_file.strip_prefix(Self::ENVIRONMENT) {
+            return Self::of_variable(variable);
+        }
         match Self::varied(name_or_file) {
             Some(level) => level,
             None if name_or_file.ends_with(".nft") => Self::of_ruleset(name_or_file),
             None => Self::parse(&LEVELS.read(name_or_file)?, name_or_file),
         }
+    }
+
+    fn of_variable(text: &str) -> Result<Self> {
+        let Some((variable, value)) = text.split_once('=') else {
+            return Err(Error::usage(format!("`{text}` sets no variable")).hint("write NAME=VALUE"));
+        };
+        // The name of a level has no comma, slash or quotation mark.
+        let name = text.replace([',', '/', '"'], "_").replace(char::is_control, "_");
+        let about = format!("The variable {variable} of the environment.");
+        let environment = [(variable.to_owned(), value.to_owned())].into();
+        let level = Self { name, about, environment, ..Self::default() };
+        level.check()?;
+        Ok(level)
     }
 
     fn of_ruleset(path: &str) -> Result<Self> {
@@ -243,6 +268,7 @@ impl Level {
             ("qdisc", self.qdisc.is_some()),
             ("nftables", self.nftables.is_some()),
             ("guests", self.guests.is_some()),
+            ("environment", !self.environment.is_empty()),
             ("sysctl", !self.sysctl.is_empty()),
         ];
         all.into_iter().filter_map(|(name, is_set)| is_set.then_some(name)).collect()
@@ -282,6 +308,7 @@ impl Level {
         if let Some(plant) = &self.plant {
             plant.check()?;
         }
+        check_variables(&self.environment)?;
         self.congestion.as_deref().map_or(Ok(()), check_congestion)?;
         self.sysctl.iter().try_for_each(|(name, value)| check_sysctl(name, value))
     }

@@ -5,7 +5,8 @@
 //!
 //! Invariants:
 //! - Of the workspace, this crate uses `siga-model` only.
-//! - A plan contains no command to execute. The caller supplies the command that reaches another host.
+//! - This crate executes nothing. A plan can name commands as workloads. The caller executes them only if the user named that plan.
+//! - The command that reaches another host is not part of a plan.
 //! - A level is one file and includes no other.
 //! - A [`matrix::Matrix`] has no duplicate cells, and siga can build each of them. `skipped` has the others, with the reason.
 //! - Names are canonical: equal cells have equal text, which records and reports use as the key.
@@ -15,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod accounting;
+pub mod command;
 pub mod cpus;
 pub mod file;
 pub mod kernel_setting;
@@ -30,4 +32,5 @@ pub mod qdisc;
 pub mod route;
 mod shipped;
 pub mod spec;
+pub mod work;
 pub mod workload;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Maximum number of client-server pairs in one cell.
+/// Maximum number of client-server pairs, or of clients of a command, in one cell.
 pub const PAIRS_MAX: u32 = 10_000;
 /// Maximum number of client-server pairs if each side of a pair is a process of its own. Each of these processes has three threads.
 pub const PROCESSES_MAX: u32 = 1_000;
@@ -32,6 +32,14 @@ pub const COMBINATIONS_MAX: usize = 100_000;
 pub const EXCLUDES_MAX: usize = 1_000;
 /// Longest nftables ruleset of a level, in bytes: about 2,500 rules of one line.
 pub const RULESET_BYTES_MAX: usize = 64 << 10;
+/// Longest time of one run of a command, in seconds, unless the plan says otherwise.
+pub const COMMAND_SECONDS: f64 = 600.0;
+/// Longest time limit of one run of a command, in seconds.
+pub const COMMAND_SECONDS_MAX: f64 = 86_400.0;
+/// Longest command with its arguments, in bytes: half of what the kernel takes by default for arguments and environment.
+pub const COMMAND_BYTES_MAX: usize = 1 << 20;
+/// Longest value of a variable of the environment, in bytes: as the kernel's MAX_ARG_STRLEN, less room for the name.
+pub const VARIABLE_BYTES_MAX: usize = 64 << 10;
 /// Longest plan file, in bytes: about 10,000 `include` entries.
 pub const PLAN_BYTES_MAX: u64 = 4 << 20;
 /// Longest level file, in bytes. It has room for a ruleset of `RULESET_BYTES_MAX` with every character escaped.

@@ -1,7 +1,7 @@
 //! Matrices: the cells of a checked plan, in order.
 
 use crate::level::Level;
-use crate::workload::Workload;
+use crate::work::Work;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -10,8 +10,8 @@ use std::fmt;
 pub struct Cell {
     /// Canonical text of the cell's [`Route`](crate::route::Route).
     pub path: String,
-    /// What client and server send.
-    pub workload: Workload,
+    /// What client and server send, or the command that runs.
+    pub workload: Work,
     /// MTU in bytes. `None` if the path has no frames, or if siga leaves the MTU of existing places as it is.
     pub mtu: Option<u32>,
     /// Number of client-server pairs.
@@ -22,11 +22,16 @@ pub struct Cell {
 
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.path, self.workload)?;
+        if !self.workload.is_command() {
+            write!(f, "{} ", self.path)?;
+        }
+        write!(f, "{}", self.workload)?;
         if let Some(mtu) = self.mtu {
             write!(f, " mtu {mtu}")?;
         }
-        write!(f, " x{}", self.clients)?;
+        if !self.workload.is_command() || self.clients > 1 {
+            write!(f, " x{}", self.clients)?;
+        }
         if self.level != "plain" {
             write!(f, " {}", self.level)?;
         }

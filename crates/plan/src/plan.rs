@@ -7,9 +7,11 @@
 //! Order of calls: [`Plan::load`] reads a plan, then [`Plan::matrix`] checks all of it and lays out the cells.
 
 mod check;
+mod commands;
 mod layout;
 
 use crate::accounting::AccountingMethod;
+use crate::command::Command;
 use crate::cpus::cpu_list;
 use crate::level::Level;
 use crate::matrix::{Cell, Matrix};
@@ -22,6 +24,7 @@ use crate::workload::{Close, Workload};
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
 use siga_model::waiting::Waiting;
+use std::collections::BTreeMap;
 
 /// What to measure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -35,8 +38,11 @@ pub struct Plan {
     pub question: String,
     /// Paths that siga builds (`veth-routed`, `hipersockets-routed`, …), or two existing places as `PLACE>PLACE` (client, server).
     pub paths: Vec<String>,
-    /// Workloads: presets or `rr:REQUEST/RESPONSE`, `crr:`, `strg:`, `strp:`, `udp-rr:`; or `udp-strg:BYTES@RATE`.
+    /// Workloads: presets or `rr:REQUEST/RESPONSE`, `crr:`, `strg:`, `strp:`, `udp-rr:`; or `udp-strg:BYTES@RATE`; or names of commands of `workload`.
     pub workloads: Vec<String>,
+    /// Commands as workloads, by the names that `workloads` has. They run on this host, not over a path.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub workload: BTreeMap<String, Command>,
     /// MTUs in bytes; empty: each path type's own default. A level that has an MTU is measured with that one.
     pub mtus: Vec<u32>,
     /// Numbers of client-server pairs.
@@ -101,7 +107,7 @@ pub struct Plan {
     pub exclude: Vec<Pick>,
 }
 
-/// How existing places are reached. The command that reaches another host is not part of a plan, because a plan executes nothing.
+/// How existing places are reached. The command that reaches another host is not part of a plan.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
@@ -147,6 +153,7 @@ impl Default for Plan {
             question: String::new(),
             paths: vec!["veth".into(), "veth-routed".into()],
             workloads: vec!["rr-200-1000".into()],
+            workload: BTreeMap::new(),
             mtus: Vec::new(),
             clients: vec![1],
             levels: vec!["plain".into()],
@@ -192,11 +199,13 @@ impl Plan {
     /// Reads a plan from text; `place` names it in messages.
     ///
     /// # Errors
-    /// Returns an error of kind `Usage` if a key is unknown or has a wrong type (with line and column), or the plan contains a
-    /// command to execute.
+    /// Returns an error of kind `Usage` if a key is unknown or has a wrong type (with line and column), or the plan contains the
+    /// command that reaches other hosts.
     pub fn parse(text: &str, place: &str) -> Result<Self> {
         if without_command(text).is_some() {
-            let message = format!("plan {place}: `ssh` below [reach] names a command, and a plan executes none");
+            let message = format!(
+                "plan {place}: `ssh` below [reach] names the command that reaches other hosts, and no plan may"
+            );
             let hint = "take it out of the plan; give --ssh COMMAND, or write it into ~/.config/siga/config.toml";
             return Err(Error::usage(message).hint(hint));
         }
@@ -291,9 +300,10 @@ fn malformed(place: &str, error: &toml::de::Error) -> Error {
 
 impl Pick {
     /// Refuses a value that cannot match any cell. Otherwise a typing error would remain unnoticed.
-    fn check(&self) -> Result<()> {
+    fn check(&self, plan: &Plan) -> Result<()> {
         self.path.as_deref().map(str::parse::<Route>).transpose()?;
-        self.workload.as_deref().map(str::parse::<Workload>).transpose()?;
+        let of_path = self.workload.as_deref().filter(|name| !plan.workload.contains_key(*name));
+        of_path.map(str::parse::<Workload>).transpose()?;
         Ok(())
     }
 

@@ -16,7 +16,12 @@ pub enum Route {
     Guests(GuestPath),
     /// Two existing places: first that of the client, then that of the server.
     Places(Place, Place),
+    /// None: a command runs on this host.
+    Host,
 }
+
+/// The name of [`Route::Host`].
+pub const HOST: &str = "host";
 
 impl FromStr for Route {
     type Err = Error;
@@ -24,6 +29,7 @@ impl FromStr for Route {
     fn from_str(text: &str) -> Result<Self> {
         match text.split_once('>') {
             Some((client, server)) => Ok(Self::Places(client.parse()?, server.parse()?)),
+            None if text == HOST => Ok(Self::Host),
             None => match text.parse() {
                 Ok(path) => Ok(Self::Guests(path)),
                 Err(_) => text.parse().map(Self::Built),
@@ -37,6 +43,7 @@ impl fmt::Display for Route {
         match self {
             Self::Built(kind) => f.pad(kind.name()),
             Self::Guests(path) => f.pad(path.name()),
+            Self::Host => f.pad(HOST),
             Self::Places(client, server) => f.pad(&format!("{client}>{server}")),
         }
     }

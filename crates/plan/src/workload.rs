@@ -46,22 +46,27 @@ pub enum Unit {
     /// Megabytes of 10^6 bytes of payload; rates are in MB/sec.
     #[serde(rename = "MB")]
     Megabyte,
+    /// Runs of a command; rates are in runs/sec.
+    #[serde(rename = "run")]
+    Run,
 }
 
 impl Unit {
-    /// `trans` or `MB`, as in `cpu_msec/trans`.
+    /// `trans`, `MB` or `run`, as in `cpu_msec/trans`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Transaction => "trans",
             Self::Megabyte => "MB",
+            Self::Run => "run",
         }
     }
 
-    /// The unit of CPU time per unit of work in every report: `us/trans` or `ms/MB`.
+    /// The unit of CPU time per unit of work in every report: `us/trans`, `ms/MB` or `ms/run`.
     pub fn cpu_name(self) -> &'static str {
         match self {
             Self::Transaction => "us/trans",
             Self::Megabyte => "ms/MB",
+            Self::Run => "ms/run",
         }
     }
 
@@ -69,15 +74,16 @@ impl Unit {
     pub fn cpu_scale(self) -> f64 {
         match self {
             Self::Transaction => 1_000.0,
-            Self::Megabyte => 1.0,
+            Self::Megabyte | Self::Run => 1.0,
         }
     }
 
-    /// `trans/sec` or `MB/sec`.
+    /// `trans/sec`, `MB/sec` or `runs/sec`.
     pub fn rate_name(self) -> &'static str {
         match self {
             Self::Transaction => "trans/sec",
             Self::Megabyte => "MB/sec",
+            Self::Run => "runs/sec",
         }
     }
 }
@@ -172,10 +178,7 @@ impl Workload {
     /// Converts a number of exchanges and of payload bytes in both directions into the workload's unit.
     #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
     pub fn units(&self, transactions: u64, payload_bytes: u64) -> f64 {
-        match self.unit() {
-            Unit::Transaction => transactions as f64,
-            Unit::Megabyte => payload_bytes as f64 / 1e6,
-        }
+        if self.is_stream() { payload_bytes as f64 / 1e6 } else { transactions as f64 }
     }
 
     fn check(self, text: &str) -> Result<Self> {

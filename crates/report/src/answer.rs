@@ -3,9 +3,11 @@
 //! The question follows from what varies in the run: levels, MTUs, or paths. Each claim is that of verdicts: a figure counts as larger or
 //! smaller only where its verdict says so.
 
+use super::commands;
 use super::words::{capital, number, tally, words_of_router};
 use siga_model::error::Result;
 use siga_plan::level::Variant;
+use siga_plan::route::HOST;
 use siga_plan::workload::Shape;
 use siga_results::judge::{self, Answers, Comparison, Judged, Metric, Mode, Part, Row, Subject, Verdict};
 use siga_results::store::Run;
@@ -37,6 +39,8 @@ pub(super) fn of(run: &Run, judged: &Judged) -> Result<String> {
         self::levels(run, &levels)
     } else if !mtus.is_empty() {
         self::mtus(&mtus)
+    } else if paths.iter().all(|path| *path == HOST) {
+        commands::alone(reduced)
     } else if paths.len() == 2 && !answers.beside.is_empty() {
         beside(&answers)
     } else if paths.iter().any(|path| kernel_path_of(path).is_some()) || (paths.len() > 3) {
@@ -63,7 +67,8 @@ const KINDS: [(&[Shape], &str); 3] = [
 ];
 
 fn rows<'a>(comparison: &'a Comparison, metric: Metric, shapes: &[Shape]) -> Vec<&'a Row> {
-    let is_it = |row: &&Row| row.metric == metric && shapes.contains(&row.new.workload.shape);
+    let is_it =
+        |row: &&Row| row.metric == metric && row.new.workload.shape().is_some_and(|shape| shapes.contains(&shape));
     comparison.rows.iter().filter(is_it).collect()
 }
 
@@ -157,7 +162,8 @@ fn beside(answers: &Answers) -> String {
 fn by_kind(rate: &[&Row]) -> Option<String> {
     let (mut faster, mut slower) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
     for (shapes, kind) in KINDS {
-        let own = rate.iter().copied().filter(|row| shapes.contains(&row.new.workload.shape));
+        let own =
+            rate.iter().copied().filter(|row| row.new.workload.shape().is_some_and(|shape| shapes.contains(&shape)));
         let own: Vec<&Row> = own.collect();
         let (kinds, rows) = match own.first() {
             None => continue,
@@ -234,7 +240,8 @@ fn levels(run: &Run, comparisons: &[&Comparison]) -> String {
         let own = run.levels.iter().find(|level| level.name == one.new);
         own.is_some_and(|level| level.nftables.is_some())
     };
-    let sentence = |one: &&Comparison| if filters(one) { firewall(one) } else { level(one) };
+    let of_paths = |one: &Comparison| if filters(one) { firewall(one) } else { level(one) };
+    let sentence = |one: &&Comparison| commands::level(one).unwrap_or_else(|| of_paths(one));
     comparisons.iter().map(sentence).collect::<Vec<_>>().join(" ")
 }
 
@@ -318,7 +325,10 @@ fn connectivity(run: &Run, judged: &Judged) -> Result<String> {
         for (routed, way) in [(false, "directly"), (true, "through a router")] {
             let cells = || {
                 let all = judged.agreed.cells.iter();
-                all.filter(|one| shapes.contains(&one.cell.workload.shape) && has_router(&one.cell) == routed)
+                all.filter(|one| {
+                    one.cell.workload.shape().is_some_and(|shape| shapes.contains(&shape))
+                        && has_router(&one.cell) == routed
+                })
             };
             let mut rates: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
             cells().for_each(|one| rates.entry(&one.cell.path).or_default().push(one.rate.ln()));

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod commands;
 mod data;
 mod disturbance;
 pub mod export;

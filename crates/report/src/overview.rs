@@ -38,7 +38,7 @@ time is better. `same` is within 2%. ± is half the 95% interval of the mean rat
 pub(super) fn text(run: &Run, reduced: &Reduced, comparisons: &[Comparison], width: usize) -> String {
     let names = Names::of(reduced);
     let mut lines = Vec::new();
-    for group in groups(reduced) {
+    for group in groups(reduced).into_iter().filter(|group| !group[0].cell.workload.is_command()) {
         let first = &group[0].cell;
         let unit = first.workload.unit();
         let all = names.common.map(|path| format!(" on {path}")).unwrap_or_default();
@@ -191,6 +191,7 @@ pub(super) fn unit_words(unit: Unit) -> &'static str {
     match unit {
         Unit::Transaction => "rate in transactions a second, CPU in microseconds a transaction",
         Unit::Megabyte => "rate in MB of payload a second, CPU in milliseconds a MB",
+        Unit::Run => "rate in runs a second, CPU in milliseconds a run",
     }
 }
 

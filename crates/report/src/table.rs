@@ -1,6 +1,7 @@
 //! The report of a run for people, as text or Markdown: sentences, the table of all cells, and what else a reader has to know.
 
 use super::answer;
+use super::commands;
 use super::readable;
 use super::verdicts;
 use super::words::{cautions, grouped, headline, notes};
@@ -37,7 +38,7 @@ pub(super) fn people(run: &Run, judged: &Judged, answer: &str, markdown: bool, w
     if markdown {
         let table = overview::markdown(reduced, &comparisons);
         let _ = writeln!(out, "\n### Cells{}\n\n{table}\n{}", mark(run), methods(reduced));
-    } else if !reduced.cells.is_empty() {
+    } else if reduced.cells.iter().any(|summary| !summary.cell.workload.is_command()) {
         let table = overview::text(run, reduced, &comparisons, width);
         let [client, router, server, other] = SIGNS;
         let has_bar = SIGNS.iter().any(|sign| table.contains(*sign));
@@ -46,6 +47,12 @@ pub(super) fn people(run: &Run, judged: &Judged, answer: &str, markdown: bool, w
         let _ = writeln!(out, "\n{table}\n{}{bar} {}", overview::LEGEND, methods(reduced));
     }
     out += &streams::text(reduced, markdown, width);
+    if !markdown {
+        let table = commands::text(run, reduced, &comparisons, width);
+        if !table.is_empty() {
+            let _ = writeln!(out, "\n{}", table.trim_end());
+        }
+    }
     out += &offered::text(reduced, markdown, width);
     out += &observer::text(reduced, markdown, width);
     for (kind, words) in cautions(run, reduced) {
@@ -204,7 +211,9 @@ pub(super) fn methods(reduced: &Reduced) -> String {
     for method in
         [AccountingMethod::Profile, AccountingMethod::Subtract, AccountingMethod::Tick, AccountingMethod::Processes]
     {
-        let cells: Vec<&Summary> = reduced.cells.iter().filter(|summary| summary.cpu.method == method).collect();
+        // The CPU times of commands are exact, and their table says what they are.
+        let of_path = |summary: &&Summary| summary.cpu.method == method && !summary.cell.workload.is_command();
+        let cells: Vec<&Summary> = reduced.cells.iter().filter(of_path).collect();
         if cells.is_empty() {
             continue;
         }

@@ -184,10 +184,16 @@ pub(super) fn cell_name(comparison: &Comparison, row: &Row) -> String {
 /// Returns a name for two compared cells, as [`cell_name`] does.
 pub(super) fn pair_name(comparison: &Comparison, base: &Cell, new: &Cell) -> String {
     let mut name = String::new();
-    if comparison.subject != Subject::Paths {
-        let _ = write!(name, "{} ", new.path);
+    match (new.workload.is_command(), new.clients) {
+        (true, 1) => name = new.workload.to_string(),
+        (true, clients) => name = format!("{}, {clients} clients", new.workload),
+        (false, clients) => {
+            if comparison.subject != Subject::Paths {
+                let _ = write!(name, "{} ", new.path);
+            }
+            let _ = write!(name, "{}, {}", new.workload, pairs(clients));
+        }
     }
-    let _ = write!(name, "{}, {}", new.workload, pairs(new.clients));
     match (base.mtu, new.mtu) {
         (Some(own), Some(other)) if own != other => {
             let _ = write!(name, ", MTU {own} -> {other}");

@@ -179,6 +179,7 @@ fn beside_of(group: &[&Beside]) -> String {
         let noun = match one.cell.workload.unit() {
             Unit::Transaction => "CPU time a transaction",
             Unit::Megabyte => "CPU time a megabyte",
+            Unit::Run => "CPU time a run",
         };
         text += &format!(
             "\n  {}, {}: {}, {}",
@@ -231,16 +232,17 @@ fn overheads(reduced: &Reduced, answers: &Answers) -> String {
     if overheads.is_empty() {
         overheads = answers.overheads.iter().collect();
     }
-    let rank = |overhead: &&RouterOverhead| match overhead.cell.workload.shape {
-        Shape::Rr => 0,
-        Shape::Crr => 1,
-        Shape::Strg | Shape::Strp => 2,
+    let rank = |overhead: &&RouterOverhead| match overhead.cell.workload.shape() {
+        Some(Shape::Rr) => 0,
+        Some(Shape::Crr) => 1,
+        Some(Shape::Strg | Shape::Strp) => 2,
+        None => 3,
     };
     overheads.sort_by_key(|overhead| (overhead.cell.path.clone(), rank(overhead), overhead.cell.clients));
-    let mut said: Vec<(String, Shape)> = Vec::new();
+    let mut said: Vec<(String, Option<Shape>)> = Vec::new();
     let mut sentences = Vec::new();
     for overhead in overheads {
-        let key = (overhead.cell.path.clone(), overhead.cell.workload.shape);
+        let key = (overhead.cell.path.clone(), overhead.cell.workload.shape());
         if said.contains(&key) {
             continue;
         }
@@ -279,6 +281,7 @@ fn cpu_cost(overhead: &RouterOverhead, scale: f64) -> String {
     let (unit, a_unit) = match overhead.cell.workload.unit() {
         Unit::Transaction => ("us", "a transaction"),
         Unit::Megabyte => ("ms", "a megabyte"),
+        Unit::Run => ("ms", "a run"),
     };
     let cost = &overhead.cost;
     let ends = |sign: f64| match cost.low.zip(cost.high) {

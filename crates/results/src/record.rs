@@ -2,12 +2,14 @@
 //! again.
 
 mod chains;
+mod command;
 mod counters;
 mod host;
 mod observer;
 mod offered;
 
 pub use chains::{ChainNode, ChainTree, ChainsRecord, Owner};
+pub use command::{CommandRecord, NamedProcesses, Usage};
 pub use counters::total;
 pub use counters::{DEVICE_COUNTERS, GuestTimes, LoadCounts, ProcessCpu};
 pub use host::{HostRecord, Probe, RunQueueDelay};
@@ -35,9 +37,9 @@ pub struct TrialRecord {
     /// How the workload drivers did their I/O, and how they waited for it: "epoll, block", "embedded, poll", …
     pub io: String,
     /// Duration of the measured exchange in nanoseconds, until the last byte of payload. For STRP (a stream from client to
-    /// server) the server's clock measures it, otherwise the client's.
+    /// server) the server's clock measures it, otherwise the client's. For a command, the sum of the durations of its runs.
     pub elapsed_ns: u64,
-    /// Numbers of exchanges, bytes and errors that the client counted.
+    /// Numbers of exchanges, bytes and errors that the client counted. The runs of a command count as exchanges.
     pub client: LoadCounts,
     /// Numbers of exchanges, bytes and errors that the server counted over the same interval.
     pub server: LoadCounts,
@@ -60,6 +62,9 @@ pub struct TrialRecord {
     pub jitter_ns: Option<f64>,
     /// CPU counters over the same interval as the counts.
     pub cpu: CpuRecord,
+    /// What a command used. `None` if the cell measures a path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<CommandRecord>,
     /// What the profiler cost. `None` if the trial was not profiled, and in records of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observer: Option<ObserverRecord>,
@@ -171,7 +176,7 @@ pub struct CpuRecord {
     pub system_tick_ns: u64,
     /// Time in softirqs in nanoseconds, sampled by the timer tick.
     pub softirq_tick_ns: u64,
-    /// CPU time of the client's processes.
+    /// CPU time of the client's processes, or of all processes of a command.
     pub client: ProcessCpu,
     /// CPU time of the server's processes.
     pub server: ProcessCpu,

@@ -12,7 +12,7 @@ mod offered;
 mod overhead;
 
 pub use cpu::{Component, Cpu};
-pub use cpu::{by_processes, by_profile, by_tick};
+pub use cpu::{by_processes, by_profile, by_tick, exact};
 pub use observer::ObserverCost;
 pub use offered::OfferedLoad;
 pub use overhead::{base_of, cpu_ms, has_router, kernel_path_of};
@@ -125,6 +125,7 @@ pub fn unfair<'a>(trials: impl IntoIterator<Item = &'a TrialRecord>) -> Option<S
     let unit = match median.cell.workload.unit() {
         Unit::Transaction => "transactions",
         Unit::Megabyte => "MB",
+        Unit::Run => "runs",
     };
     let index = median.fairness?;
     Some(format!(

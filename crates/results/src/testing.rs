@@ -47,6 +47,7 @@ pub fn trial(path: &str, round: u32, busy_ms: u64, profile: Option<ProfileRecord
             guests: None,
             planted_router: None,
         },
+        command: None,
         observer: None,
         offered: Vec::new(),
         host: None,

@@ -1,13 +1,16 @@
 //! The axes of a plan as command-line options, which replace the values in the plan.
 
-use clap::Args;
+use clap::{Args, FromArgMatches};
 use siga_measure::config;
 use siga_model::error::{Error, Result};
 use siga_model::text;
 use siga_model::waiting::Waiting;
 use siga_plan::accounting::AccountingMethod;
+use siga_plan::command::{Command, CommandName};
+use siga_plan::level::Level;
 use siga_plan::offered::Offered;
 use siga_plan::plan::Plan;
+use siga_plan::route::HOST;
 use siga_plan::workload::Close;
 use std::net::IpAddr;
 use std::path::Path;
@@ -33,6 +36,9 @@ Plans:      default, ablation, guests, hop, mtu, paths, zvm430-memory, or a TOML
     };
 }
 
+/// Measured seconds of a trial of `--command`. Within it, a short command runs often enough for a mean; a long one runs once.
+const COMMAND_SECONDS: f64 = 0.5;
+
 /// Shown below the options of `run`.
 pub(crate) const HELP: &str = concat!(
     names!(),
@@ -47,6 +53,8 @@ Examples:
   siga run --path hipersockets-routed,veth-routed --workload rr-200-1000
   siga run hop
   siga run --firewall office.nft
+  siga run --command 'gzip -9 -c FILE'
+  siga run --command 'sort FILE' --level-env LC_ALL=C --level-env LC_ALL=C.UTF-8
   siga run --path hipersockets-routed-iucv --mtu 1500 --level 420,430 --layout zvm
   siga run --client local --server ssh:host --server-address 192.0.2.7 --port 5001"
 );
@@ -62,11 +70,25 @@ Examples:
 );
 
 /// The axes and settings of a plan.
-#[derive(Debug, Args)]
+#[derive(Debug, PartialEq, Args)]
 pub(crate) struct Axes {
     /// The plan: the name of a shipped plan, or a TOML file.
     #[arg(default_value = "default")]
     pub(crate) plan: String,
+    /// A command to measure instead of a plan: a program with its arguments, as in 'zstd -3 -c FILE'. siga starts it again and again,
+    /// without a shell. By default the plan says what is measured.
+    #[arg(long, value_name = "LINE", conflicts_with_all = ["plan", "path", "workload", "client"])]
+    command: Option<String>,
+    /// Let `sh -c` carry out the line of --command.
+    #[arg(long, requires = "command")]
+    shell: bool,
+    /// Longest seconds of one run of the command; by default 600.
+    #[arg(long, value_name = "S", requires = "command")]
+    time_limit: Option<f64>,
+    /// A level that sets a variable of the environment of commands. Several of these options are compared with the first; a single one
+    /// with the level plain. By default the levels of --level or of the plan.
+    #[arg(long, conflicts_with_all = ["level", "firewall"], value_name = "NAME=VALUE")]
+    level_env: Vec<String>,
     /// The paths that siga builds; by default the plan's.
     #[arg(long, value_delimiter = ',', value_name = "PATH,…")]
     path: Option<Vec<String>>,
@@ -161,7 +183,10 @@ pub(crate) struct Axes {
 impl Axes {
     /// Returns the plan, with the values of all given options.
     pub(crate) fn plan(&self) -> Result<Plan> {
-        let mut plan = Plan::load(&self.plan)?;
+        let mut plan = match &self.command {
+            Some(line) => self.of_command(line)?,
+            None => Plan::load(&self.plan)?,
+        };
         let own_cells = self.path.is_some() || self.client.is_some() || self.workload.is_some();
         if own_cells {
             // Single cells (`include`, `exclude`) belong to the plan's own axes. They are dropped if an option replaces an axis.
@@ -177,6 +202,7 @@ impl Axes {
         set(&mut plan.mtus, self.mtu.as_ref());
         set(&mut plan.levels, self.level.as_ref());
         self.firewall(&mut plan)?;
+        self.environments(&mut plan);
         set(&mut plan.seconds, self.seconds.as_ref());
         set(&mut plan.warm_up_seconds, self.warm_up.as_ref());
         set(&mut plan.load, self.load.as_ref());
@@ -193,7 +219,9 @@ impl Axes {
         plan.reach.server_address = self.server_address.or(plan.reach.server_address);
         plan.reach.congestion = self.congestion.clone().or(plan.reach.congestion);
         plan.seed = self.seed.or(plan.seed);
-        let compares_levels = self.level.as_ref().is_some_and(|levels| levels.len() > 1) || self.firewall.is_some();
+        let compares_levels = self.level.as_ref().is_some_and(|levels| levels.len() > 1)
+            || self.firewall.is_some()
+            || !self.level_env.is_empty();
         if self.trials.is_some() || compares_levels {
             // The plan's budget must not cut off trials that the user asked for, nor the trials that a comparison of levels needs.
             plan.budget_seconds = None;
@@ -208,6 +236,43 @@ impl Axes {
             crate::note(&format!("note: {notice}"));
         }
         Ok(plan)
+    }
+
+    /// Returns true if neither a plan nor any of these options is given.
+    pub(crate) fn is_empty(&self) -> bool {
+        let command = Self::augment_args(clap::Command::new("siga"));
+        let none = command.try_get_matches_from(["siga"]).and_then(|matches| Self::from_arg_matches(&matches));
+        none.is_ok_and(|none| none == *self)
+    }
+
+    /// Returns the plan of --command.
+    fn of_command(&self, line: &str) -> Result<Plan> {
+        let read = if self.shell { Command::from_shell_line(line) } else { Command::from_line(line) };
+        let mut command = read.map_err(|error| error.at("--command"))?;
+        set(&mut command.time_limit_seconds, self.time_limit.as_ref());
+        // A line for a shell may begin with anything; its first word names it best.
+        let program = command.command[0].split_whitespace().next().unwrap_or_default();
+        let name = CommandName::of_program(program).to_string();
+        Ok(Plan {
+            name: name.clone(),
+            question: format!("How long does {name} take, and what CPU time?"),
+            paths: vec![HOST.to_owned()],
+            workloads: vec![name.clone()],
+            workload: [(name, command)].into(),
+            seconds: COMMAND_SECONDS,
+            warm_up_seconds: 0.0,
+            ..Plan::default()
+        })
+    }
+
+    /// Replaces the levels by those that set variables of the environment.
+    fn environments(&self, plan: &mut Plan) {
+        let levels = self.level_env.iter().map(|variable| format!("{}{variable}", Level::ENVIRONMENT));
+        match self.level_env.len() {
+            0 => {}
+            1 => plan.levels = ["plain".to_owned()].into_iter().chain(levels).collect(),
+            _ => plan.levels = levels.collect(),
+        }
     }
 
     /// Adds the levels `plain` and one for each packet filter.

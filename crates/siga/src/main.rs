@@ -1,5 +1,6 @@
 //! The command line of siga: it parses arguments, calls the library crates, and prints.
 
+mod again;
 mod axes;
 mod compare;
 mod doctor;
@@ -42,6 +43,7 @@ static IS_QUIET: AtomicBool = AtomicBool::new(false);
         siga run hop                                measure what a router costs on this host\n  \
         siga run --quick                            a quick check that the first one works (some seconds)\n  \
         siga run --path veth,bridge --clients 1,10 --workload rr-200-1000,strg-20m\n  \
+        siga run --command 'gzip -9 -c FILE'        measure a command: time, and CPU time by process\n  \
         siga run --client netns:blue --server pid:4711 --workload crr-64-8k\n  \
         siga show runs/DIR --format json            print a run again as JSON\n  \
         siga compare runs/BEFORE runs/AFTER         list what became better or worse\n  \
@@ -70,7 +72,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Measure network paths.
+    /// Measure network paths, or commands.
     ///
     /// Without arguments, siga runs the default plan. It compares siga's own network with the kernel's, each with a router between
     /// client and server. Set every axis here or in a plan; separate lists by commas.
@@ -192,6 +194,9 @@ Examples:
         #[arg(long)]
         unlink: bool,
     },
+    /// Run a command of a plan again and again (siga itself starts it).
+    #[command(hide = true)]
+    CommandRunner,
     /// Keep the namespaces of a path alive (siga itself starts it).
     #[command(hide = true)]
     NamespaceHolder,
@@ -250,6 +255,7 @@ fn run(command: Command) -> Result<()> {
         Command::Agent { net, user, sockmap, unlink } => {
             siga_measure::agent::run(&AgentOptions { net, user, sockmap, unlink })
         }
+        Command::CommandRunner => siga_measure::command::run(),
         Command::NamespaceHolder => siga_measure::path::holder::hold(),
     }
 }

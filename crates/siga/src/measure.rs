@@ -1,5 +1,6 @@
 //! `siga run` and `siga plan`.
 
+use crate::again;
 use crate::axes::{Axes, Reach};
 use crate::live::Live;
 use crate::{note, parse, print, print_run};
@@ -26,9 +27,9 @@ pub(crate) struct RunArgs {
     /// The directory of the run; by default a new one below runs/.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Resume a run that was interrupted, without its finished trials. A run over ssh needs --ssh again. By
-    /// default a new run.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "Axes"])]
+    /// Resume a run that was interrupted, without its finished trials. A run over ssh needs --ssh again, and a run of commands needs its
+    /// whole command line again. By default a new run.
+    #[arg(long, value_name = "DIR", conflicts_with = "out")]
     resume: Option<PathBuf>,
     /// The format: text, json, csv or md.
     #[arg(long, default_value = "text", value_parser = parse::<Format>)]
@@ -55,7 +56,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let mut live = Live::new(environment.is_emulated());
     let Begun { mut store, run: mut so_far, ssh, profiler } = match &args.resume {
         Some(directory) => {
-            let (store, run) = Store::resume(directory, &environment)?;
+            let (store, mut run) = Store::resume(directory, &environment)?;
+            run.plan = again::plan(&args.axes, run.plan, directory)?;
             let ssh = args.reach.command_again(&run.plan.hosts(&run.plan.matrix()?), directory)?;
             let profiler = run::profiler(&run.plan, &mut live)?;
             Begun { store, run, ssh, profiler }
@@ -65,7 +67,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     for damage in so_far.damage.drain(..) {
         note(&format!("note: {damage}"));
     }
-    place::raise_descriptor_limit();
+    if !run::is_commands_only(&so_far.plan) {
+        // A command inherits the limit, so its runs keep that of the user.
+        place::raise_descriptor_limit();
+    }
     let ended = run::run(&mut store, so_far, &ssh, profiler, &mut live)?;
     live.end();
     print_run(&ended.run, args.format, args.layout, ended.run.plan.accounting)?;

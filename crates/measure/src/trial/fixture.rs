@@ -35,7 +35,7 @@ use siga_plan::plan::Plan;
 use siga_plan::plant::Plant;
 use siga_plan::route::Route;
 use siga_plan::spec::{GuestSpec, PathSpec};
-use siga_plan::workload::Shape;
+use siga_plan::workload::{Shape, Workload};
 use siga_results::record::PathRecord;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -131,10 +131,11 @@ impl Fixture {
             Route::Built(kind) => build(*kind, plan, cell, level)?,
             Route::Guests(path) => raise(*path, plan, cell, level)?,
             Route::Places(client, server) => (Way::Existing(None), existing(client, server, plan, cell)?),
+            Route::Host => return Err(no_path(cell)),
         };
         let sockmap = match route {
             Route::Built(PathKind::Sockmap) => Some(Sockmap::create(2 * cell.clients.max(1_024))?),
-            Route::Built(_) | Route::Guests(_) | Route::Places(..) => None,
+            Route::Built(_) | Route::Guests(_) | Route::Places(..) | Route::Host => None,
         };
         let inherited = sockmap.as_ref().map(inheritable).transpose()?;
         let LaunchedAgent { process: server, addresses: server_addresses } =
@@ -144,7 +145,7 @@ impl Fixture {
         let plant = level.plant.unwrap_or(plan.plant);
         let injector = injector(plant.router_us, way.built())?;
         let congestion = ends.congestion.clone();
-        let lossy = cell.workload.udp;
+        let lossy = network(cell)?.udp;
         let mut fixture = Self {
             client,
             server,
@@ -170,14 +171,15 @@ impl Fixture {
     }
 
     fn connect(&mut self, plan: &Plan, matrix: &Matrix, cell: &Cell, plant: Plant, ends: &Ends) -> Result<()> {
+        let workload = network(cell)?;
         let processes = if plan.processes { cell.clients } else { 1 };
         let listen = match &ends.endpoint {
             Some(endpoint) => endpoint.clone(),
-            None => everywhere(plan, cell),
+            None => everywhere(plan, workload),
         };
         let trial = random()?;
         let config = ServerConfig {
-            workload: cell.workload,
+            workload,
             endpoint: listen,
             close: plan.close,
             write_bytes: matrix.write_bytes,
@@ -195,7 +197,7 @@ impl Fixture {
             Way::Existing(None) | Way::Kernel(_) | Way::Guests(_) => endpoints,
         };
         let config = ClientConfig {
-            workload: cell.workload,
+            workload,
             pairs: cell.clients,
             first_pair: 0,
             endpoints,
@@ -207,7 +209,7 @@ impl Fixture {
         let order = Order::Connect { config, sockets: ends.sockets.0.clone(), processes, cpus: client_cpus };
         let answer = self.client.ask(&order, limits::CONNECT_TIME_MAX + limits::ANSWER_TIME_MAX)?;
         let Answer::Connected = answer else { return Err(self.client.unexpected(&answer)) };
-        let standing = if cell.workload.udp || cell.workload.shape == Shape::Crr { 0 } else { cell.clients };
+        let standing = if workload.udp || workload.shape == Shape::Crr { 0 } else { cell.clients };
         self.await_connections(u64::from(standing), processes)?;
         // Connections of CRR come and go later. For them, the check of one connection when the path was built has to suffice.
         match (&mut self.way, &ends.endpoint) {
@@ -442,7 +444,7 @@ fn raise(path: GuestPath, plan: &Plan, cell: &Cell, level: &Level) -> Result<(Wa
         inodes: Inodes::default(),
         sockets: (sockets(client, &net.raised.client)?, sockets(server, &net.raised.server)?),
         congestion: Some(congestion.clone()),
-        endpoint: Some(if cell.workload.udp { Endpoint::Udp(at) } else { Endpoint::Tcp(at) }),
+        endpoint: Some(if network(cell)?.udp { Endpoint::Udp(at) } else { Endpoint::Tcp(at) }),
     };
     Ok((Way::Guests(net), ends))
 }
@@ -461,7 +463,7 @@ fn build(kind: PathKind, plan: &Plan, cell: &Cell, level: &Level) -> Result<(Way
     let endpoint = match built.server_address {
         None => Endpoint::Unix("siga-server".into()),
         Some(address) if kind == PathKind::SmcLoopback => Endpoint::Smc(SocketAddr::new(address, plan.reach.port)),
-        Some(address) if cell.workload.udp => Endpoint::Udp(SocketAddr::new(address, plan.reach.port)),
+        Some(address) if network(cell)?.udp => Endpoint::Udp(SocketAddr::new(address, plan.reach.port)),
         Some(address) => Endpoint::Tcp(SocketAddr::new(address, plan.reach.port)),
     };
     let inodes = Inodes {
@@ -508,6 +510,15 @@ fn of_kernel(
     (SocketsOf::Kernel(options.clone()), SocketsOf::Kernel(options))
 }
 
+/// Returns the workload of a cell that measures a path.
+fn network(cell: &Cell) -> Result<Workload> {
+    cell.workload.network().copied().ok_or_else(|| no_path(cell))
+}
+
+fn no_path(cell: &Cell) -> Error {
+    Error::usage(format!("{cell} is a command and has no path"))
+}
+
 /// Returns whether client and server of existing places use IPv6.
 fn is_ipv6(plan: &Plan) -> bool {
     plan.reach.server_address.map_or(plan.ipv6, |address| address.is_ipv6())
@@ -515,10 +526,10 @@ fn is_ipv6(plan: &Plan) -> bool {
 
 /// Returns an endpoint with the wildcard address of the address family that `plan` requests, so that the server listens on all
 /// its addresses.
-fn everywhere(plan: &Plan, cell: &Cell) -> Endpoint {
+fn everywhere(plan: &Plan, workload: Workload) -> Endpoint {
     let address = if is_ipv6(plan) { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
     let address = SocketAddr::new(address, plan.reach.port);
-    if cell.workload.udp { Endpoint::Udp(address) } else { Endpoint::Tcp(address) }
+    if workload.udp { Endpoint::Udp(address) } else { Endpoint::Tcp(address) }
 }
 
 /// Returns how the address of the server is chosen if both places exist already.

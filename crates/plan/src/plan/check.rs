@@ -148,7 +148,9 @@ impl Plant {
                 .hint("nothing answers a stream of datagrams; leave out plant delay="));
         }
         let lost_us = limits::DATAGRAM_LOST_AFTER.as_micros() as f64;
-        if self.delay_us >= lost_us && cells.iter().any(|(cell, _)| cell.workload.udp) {
+        if self.delay_us >= lost_us
+            && cells.iter().any(|(cell, _)| cell.workload.network().is_some_and(|workload| workload.udp))
+        {
             return Err(Error::usage(format!("plant.delay_us = {} with a UDP workload", self.delay_us))
                 .hint(format!("datagrams without an answer for {lost_us} us are lost; plant less than that")));
         }

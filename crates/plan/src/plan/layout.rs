@@ -1,6 +1,6 @@
 //! Lays out the cells of a plan: every combination of its axes that can be measured, in order and without duplicates.
 
-use super::{Pick, Plan};
+use super::Plan;
 use crate::level::Level;
 use crate::limits;
 use crate::matrix::{Cell, Matrix};
@@ -66,8 +66,9 @@ impl Plan {
     /// Checks the whole plan and lays out its cells. `named` maps each level's text in the plan to the level.
     fn lay_out(&self, levels: Vec<Level>, named: &HashMap<&str, &Level>) -> Result<Matrix> {
         self.check_times()?;
+        self.check_commands()?;
         self.cpus()?;
-        self.exclude.iter().try_for_each(Pick::check)?;
+        self.exclude.iter().try_for_each(|pick| pick.check(self))?;
         let level_of = |name: &str| {
             named.get(name).copied().ok_or_else(|| Error::usage(format!("level {name} is not among those of the plan")))
         };
@@ -130,8 +131,11 @@ impl Plan {
         clients: u32,
         level: &Level,
     ) -> Result<()> {
+        let workload = match self.command_cell(workload, clients, level)? {
+            Ok(cell) => return self.place(matrix, cell, |cell| Ok(self.impossible_command(cell, level))),
+            Err(workload) => workload,
+        };
         let route: Route = path.parse()?;
-        let workload: Workload = workload.parse()?;
         self.check_pairs(clients)?;
         if self.rate.is_some() && workload.is_stream() {
             return Err(Error::usage(format!("workload {workload} has no transactions to plan"))
@@ -146,12 +150,27 @@ impl Plan {
             Route::Built(kind) => asked.or(kind.mtu_default()).filter(|_| kind.mtu_default().is_some()),
             Route::Guests(_) => asked.or(Some(GuestPath::MTU_DEFAULT)),
             Route::Places(..) => asked,
+            Route::Host => {
+                return Err(Error::usage(format!("path {route} is for commands, and {workload} is none"))
+                    .hint("name a path that siga builds"));
+            }
         };
-        let cell = Cell { path: route.to_string(), workload, mtu: known, clients, level: level.name.clone() };
+        let cell =
+            Cell { path: route.to_string(), workload: workload.into(), mtu: known, clients, level: level.name.clone() };
+        self.place(matrix, cell, |_| self.impossible(&route, &workload, asked, level))
+    }
+
+    /// Adds a cell unless the matrix already has it, or the plan excludes it. `impossible` returns why the cell cannot be measured.
+    fn place(
+        &self,
+        matrix: &mut Matrix,
+        cell: Cell,
+        impossible: impl FnOnce(&Cell) -> Result<Option<String>>,
+    ) -> Result<()> {
         if self.exclude.iter().any(|exclude| exclude.matches(&cell)) || matrix.cells.contains(&cell) {
             return Ok(());
         }
-        if let Some(reason) = self.impossible(&route, &cell, asked, level)? {
+        if let Some(reason) = impossible(&cell)? {
             if !matrix.skipped.iter().any(|(other, _)| *other == cell) {
                 matrix.skipped.push((cell, reason));
             }
@@ -167,14 +186,24 @@ impl Plan {
 
     /// Returns the reason why a cell cannot be measured on its path, if there is one. If no other path of the plan supports the
     /// value either, this is an error.
-    fn impossible(&self, route: &Route, cell: &Cell, asked_mtu: Option<u32>, level: &Level) -> Result<Option<String>> {
+    fn impossible(
+        &self,
+        route: &Route,
+        workload: &Workload,
+        asked_mtu: Option<u32>,
+        level: &Level,
+    ) -> Result<Option<String>> {
+        if let Some(setting) = level.settings().into_iter().find(|name| Level::OF_COMMANDS.contains(name)) {
+            return Ok(Some(format!("level {} sets the {setting} of commands, and {workload} is none", level.name)));
+        }
         let adaptive =
             || format!("ends of {route} sleep (block) or ask (poll); only siga's own networks do either as it pays");
         let (lacks, range) = match route {
             Route::Built(kind) => (kind.lacks(level), kind.mtu_range(self.ipv6)),
             Route::Guests(path) => (self.lacks(*path, level), Some(path.mtu_range(self.ipv6))),
+            Route::Host => (Some(format!("{route} is for commands")), None),
             Route::Places(..) => {
-                let udp = cell.workload.udp && asked_mtu.is_some();
+                let udp = workload.udp && asked_mtu.is_some();
                 if self.wait == Waiting::Adaptive {
                     return Ok(Some(adaptive()));
                 }
@@ -208,7 +237,7 @@ impl Plan {
                     Ok(Route::Built(kind)) => kind.mtu_range(self.ipv6),
                     Ok(Route::Guests(path)) => Some(path.mtu_range(self.ipv6)),
                     Ok(Route::Places(..)) => Some(place::mtu_range(self.ipv6)),
-                    Err(_) => None,
+                    Ok(Route::Host) | Err(_) => None,
                 };
                 range.is_some_and(|(l, m)| (l..=m).contains(&mtu))
             });
@@ -220,10 +249,10 @@ impl Plan {
         }
         let stream_sockets_only =
             matches!(route, Route::Built(PathKind::Unix | PathKind::SmcLoopback | PathKind::Sockmap));
-        if cell.workload.udp && stream_sockets_only {
+        if workload.udp && stream_sockets_only {
             return Ok(Some(format!("{route} has no UDP")));
         }
-        if cell.workload.udp && level.io_uring {
+        if workload.udp && level.io_uring {
             return Ok(Some(format!(
                 "level {} serves TCP sockets with io_uring, and the workload has UDP",
                 level.name

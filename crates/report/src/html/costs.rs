@@ -47,9 +47,12 @@ pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Opt
     let a_unit = match first.cell().workload.unit() {
         Unit::Transaction => "transaction",
         Unit::Megabyte => "megabyte of payload",
+        Unit::Run => "run",
     };
+    let whose =
+        if first.cell().workload.is_command() { "of all processes of the command" } else { "of the whole host" };
     Some(html! {
-        p class="soft" { b { (load(first.cell())) (common) } ": CPU time of the whole host for one " (a_unit) "; shorter is better." }
+        p class="soft" { b { (load(first.cell())) (common) } ": CPU time " (whose) " for one " (a_unit) "; shorter is better." }
         div class="costs" {
             @for (side, name) in sides.iter().zip(&names.own) {
                 (bar(side, name, across, (scale, unit)))
@@ -183,6 +186,7 @@ fn card(row: &Row, noun: &str, base: &str, scale: Scale) -> Markup {
     let per = match (row.metric, row.new.workload.unit()) {
         (Metric::Cpu(..), Unit::Transaction) => " per transaction",
         (Metric::Cpu(..), Unit::Megabyte) => " per MB",
+        (Metric::Cpu(..), Unit::Run) => " per run",
         (Metric::Rate | Metric::P50 | Metric::P99 | Metric::Sent | Metric::Loss | Metric::Jitter, _) => "",
     };
     html! {

@@ -16,7 +16,7 @@ use super::verdict::{interval, metric, values, what};
 use crate::words::{grouped, noise_floor, number, pairs};
 use maud::{Markup, html};
 use siga_model::error::Result;
-use siga_plan::workload::Workload;
+use siga_plan::work::Work;
 use siga_results::histogram::{at_quantile, decode};
 use siga_results::judge::{Comparison, Metric, Mode, Part, Row, Verdict};
 use siga_results::summary::Summary;
@@ -127,7 +127,7 @@ fn forest_row(comparison: &Comparison, row: &Row) -> Vec<String> {
 }
 
 /// Groups the cells by workload. Groups and cells stay in the order in which the runs contain them.
-fn by_workload<'a>(items: &[Item<'a>]) -> Vec<(Workload, Vec<Item<'a>>)> {
+fn by_workload<'a>(items: &[Item<'a>]) -> Vec<(Work, Vec<Item<'a>>)> {
     grouped(items.iter().copied(), |(_, summary)| summary.cell.workload)
 }
 

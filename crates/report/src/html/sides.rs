@@ -5,7 +5,7 @@ use super::ShownRun;
 use crate::words::{number, pairs};
 use siga_plan::matrix::Cell;
 use siga_plan::route::Route;
-use siga_plan::workload::Workload;
+use siga_plan::work::Work;
 use siga_results::judge::{Comparison, Metric, Row};
 use siga_results::summary::Summary;
 
@@ -51,7 +51,7 @@ impl<'a> Side<'a> {
     }
 
     /// Returns whether both sides have the same workload and number of client-server pairs.
-    pub(super) fn is_beside(&self, workload: Workload, clients: u32) -> bool {
+    pub(super) fn is_beside(&self, workload: Work, clients: u32) -> bool {
         self.cell().workload == workload && self.cell().clients == clients
     }
 
@@ -60,7 +60,7 @@ impl<'a> Side<'a> {
         let path = match self.cell().path.parse() {
             Ok(Route::Built(kind)) => Some(kind.about().to_owned()),
             Ok(Route::Guests(path)) => Some(path.about().to_owned()),
-            Ok(Route::Places(..)) | Err(_) => None,
+            Ok(Route::Places(..) | Route::Host) | Err(_) => None,
         };
         let mtu = self.cell().mtu.map(|mtu| format!("MTU {}", number(mtu.into())));
         path.into_iter().chain(mtu).collect::<Vec<_>>().join("; ")

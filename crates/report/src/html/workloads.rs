@@ -17,7 +17,8 @@ use crate::table::{charged, methods};
 use crate::words::{self, cpu_scale, grouped, number, pairs, spread};
 use maud::{Markup, html};
 use siga_plan::matrix::Cell;
-use siga_plan::workload::{PRESETS, Workload};
+use siga_plan::work::Work;
+use siga_plan::workload::PRESETS;
 use siga_results::judge::{Comparison, Row};
 use siga_results::summary::Summary;
 
@@ -42,7 +43,7 @@ pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Mar
         grouped(all(shown).into_iter().filter(|side| is_drawn(side.summary)), |side| side.cell().workload);
     let count = workloads.len();
     workloads.truncate(CHARTS_MAX);
-    let drawn: Vec<(Workload, usize, Vec<Line<'_>>)> = workloads
+    let drawn: Vec<(Work, usize, Vec<Line<'_>>)> = workloads
         .into_iter()
         .map(|(workload, mut sides)| {
             sides.sort_by_key(|side| side.cell().clients);
@@ -107,7 +108,7 @@ fn lines<'a>(sides: &[Side<'a>], comparisons: &'a [Comparison]) -> Vec<Line<'a>>
     lines.collect()
 }
 
-fn chart(workload: Workload, all: usize, lines: &[Line<'_>], ratios: Option<Scale>) -> Figure {
+fn chart(workload: Work, all: usize, lines: &[Line<'_>], ratios: Option<Scale>) -> Figure {
     let unit = workload.unit();
     let (factor, cpu) = cpu_scale(unit);
     let sides: Vec<Side<'_>> = lines.iter().map(|line| line.side).collect();

@@ -171,6 +171,7 @@ fn devices(stack: &str, sides: [&Summary; 2]) -> Option<String> {
     let unit = match sides[0].cell.workload.unit() {
         Unit::Transaction => "a transaction",
         Unit::Megabyte => "a megabyte",
+        Unit::Run => "a run",
     };
     let words: Vec<String> = DEVICE_COUNTERS
         .iter()

@@ -100,7 +100,7 @@ impl Beside {
             rate: rate.clone(),
             cpu: cpu.clone(),
             wait: wait.to_owned(),
-            close: (summary.cell.workload.shape == Shape::Crr).then_some(close),
+            close: (summary.cell.workload.shape() == Some(Shape::Crr)).then_some(close),
             // The counter is read just before and just after the trial. So its increase can be slightly larger than the duration
             // of the trial.
             colocated: (colocated_ns as f64 / summary.median.elapsed_ns.max(1) as f64).min(1.0),

@@ -9,7 +9,7 @@ use super::rounds::Rounds;
 use crate::histogram::{self, Percentiles};
 use crate::record::{Slot, TrialRecord};
 use crate::store::Run;
-use crate::summary::{Component, Cpu, base_of, by_processes, by_profile, by_tick, cpu_ms};
+use crate::summary::{Component, Cpu, base_of, by_profile, by_tick, cpu_ms, exact};
 use siga_model::error::Result;
 use siga_plan::accounting::AccountingMethod;
 use siga_plan::matrix::Cell;
@@ -71,8 +71,8 @@ impl<'a> Figures<'a> {
     }
 
     fn cpu(&self, trial: &TrialRecord) -> Cpu {
-        if let Some(guests) = &trial.cpu.guests {
-            return by_processes(trial, guests);
+        if let Some(exact) = exact(trial) {
+            return exact;
         }
         let own = by_tick(trial);
         match (self.method, &trial.cpu.profile) {
@@ -113,6 +113,8 @@ fn figure<'a>(
         // No unit was completed, so there is nothing to divide by.
         Metric::Cpu(..) if trial.units() <= 0.0 => None,
         Metric::Cpu(Part::Total, mode) => Some(part(&cpu.total, mode)),
+        // A command has no ends of a path: all its processes are the total.
+        Metric::Cpu(Part::Client | Part::Router | Part::Server, _) if trial.cell.workload.is_command() => None,
         Metric::Cpu(of, mode) => match cpu.method {
             AccountingMethod::Profile | AccountingMethod::Tick | AccountingMethod::Processes => {
                 component(cpu, of).map(|component| part(component, mode))

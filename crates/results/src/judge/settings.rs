@@ -47,7 +47,7 @@ pub(super) fn obstacle(base: (&Run, &Cell), new: (&Run, &Cell), subject: Subject
 }
 
 /// Returns differences between two runs whose effect the user may want to measure: levels with the same name but different
-/// settings, and planted costs. A planted cost is a known cost that siga adds to a path, to check that a measurement finds it.
+/// settings, commands with the same name but different settings, and planted costs. A planted cost is a known cost that siga adds to a path, to check that a measurement finds it.
 pub(super) fn differences(base: &Run, new: &Run) -> Vec<Difference> {
     let mut all = Vec::new();
     let mut compare = |key: String, base: Option<&Value>, new: Option<&Value>| {
@@ -61,6 +61,11 @@ pub(super) fn differences(base: &Run, new: &Run) -> Vec<Difference> {
         let (own, other) = (fields(level), fields(other));
         let keys: BTreeSet<&String> = own.keys().chain(other.keys()).filter(|key| *key != "about").collect();
         keys.into_iter().for_each(|key| compare(format!("level {}.{key}", level.name), own.get(key), other.get(key)));
+    }
+    for (name, command) in &base.plan.workload {
+        let Some(other) = new.plan.workload.get(name) else { continue };
+        let value = |command| serde_json::to_value(command).unwrap_or_default();
+        compare(format!("plan.workload.{name}"), Some(&value(command)), Some(&value(other)));
     }
     let plant = |run: &Run| serde_json::to_value(run.plan.plant).unwrap_or_default();
     compare("plan.plant".into(), Some(&plant(base)), Some(&plant(new)));
@@ -120,6 +125,8 @@ fn plan(plan: &Plan) -> BTreeMap<String, String> {
         question: _,
         paths: _,
         workloads: _,
+        // `differences` compares the commands of the cells.
+        workload: _,
         mtus: _,
         clients: _,
         levels: _,

@@ -5,7 +5,7 @@
 
 use super::{LoadCounts, TrialRecord};
 use serde::{Deserialize, Serialize};
-use siga_plan::workload::Workload;
+use siga_plan::work::Work;
 
 /// The counts of a phase besides the trial's own phase.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,12 +40,12 @@ impl ObserverRecord {
 
 impl PhaseRecord {
     /// Returns the number of units of `workload` that were completed in this phase.
-    pub(crate) fn units(&self, workload: Workload) -> f64 {
+    pub(crate) fn units(&self, workload: Work) -> f64 {
         workload.units(self.client.transactions, self.client.sent.saturating_add(self.client.received))
     }
 
     /// Returns the number of units of `workload` per second that were completed in this phase.
-    pub fn rate(&self, workload: Workload) -> f64 {
+    pub fn rate(&self, workload: Work) -> f64 {
         self.units(workload) * 1e9 / self.elapsed_ns.max(1) as f64
     }
 }

@@ -11,7 +11,7 @@ use siga_plan::accounting::AccountingMethod;
 pub struct Cpu {
     /// The accounting method that charged kernel work to components.
     pub method: AccountingMethod,
-    /// CPU time of the whole system. The field `uncertainty` contains its error.
+    /// CPU time of the whole system, or of all processes of a command. The field `uncertainty` contains its error.
     pub total: Component,
     /// CPU time of the client: the side that connects.
     pub client: Component,
@@ -128,8 +128,8 @@ impl Component {
 /// Returns the CPU time of `trial`, charged to components by the accounting method `method`. If `method` is `None`, the best method
 /// for which the run has data is used.
 pub(super) fn of(run: &Run, trial: &TrialRecord, method: Option<AccountingMethod>) -> Cpu {
-    if let Some(guests) = &trial.cpu.guests {
-        return by_processes(trial, guests);
+    if let Some(exact) = exact(trial) {
+        return exact;
     }
     let best = if trial.cpu.profile.is_some() {
         AccountingMethod::Profile
@@ -142,6 +142,35 @@ pub(super) fn of(run: &Run, trial: &TrialRecord, method: Option<AccountingMethod
         (AccountingMethod::Profile, Some(profile)) => by_profile(trial, profile),
         (AccountingMethod::Subtract, _) => by_subtraction(run, trial),
         (AccountingMethod::Profile | AccountingMethod::Tick | AccountingMethod::Processes, _) => by_tick(trial),
+    }
+}
+
+/// Returns the CPU time of a trial whose components are processes, so that all run times are exact: that of a command, or of a path over
+/// siga's own network. Returns `None` for all other trials.
+pub fn exact(trial: &TrialRecord) -> Option<Cpu> {
+    if trial.cell.workload.is_command() {
+        return Some(of_command(trial));
+    }
+    trial.cpu.guests.as_ref().map(|guests| by_processes(trial, guests))
+}
+
+/// Returns the CPU time of a command: `total` is that of its processes, `other` that of the rest of the host.
+fn of_command(trial: &TrialRecord) -> Cpu {
+    let (cpu, units) = (&trial.cpu, trial.units());
+    let own = Component::split(cpu.client.run_ns as f64, cpu.client.user_ns as f64, 0.0);
+    let host = total(trial, cpu.user_tick_ns as f64);
+    let rest = (host.total - own.total).max(0.0);
+    Cpu {
+        method: AccountingMethod::Processes,
+        total: own.per(units),
+        client: own.per(units),
+        router: None,
+        server: Component::default(),
+        other: Component::split(rest, host.user - own.user, host.uncertainty).per(units),
+        control: None,
+        applications: None,
+        residue: 0.0,
+        utilisation: utilisation(trial),
     }
 }
 

@@ -10,7 +10,7 @@ pub fn base_of(cell: &Cell) -> Option<Cell> {
     let base = match cell.path.parse().ok()? {
         Route::Built(kind) => kind.without_router()?.name(),
         Route::Guests(path) => path.without_router()?.name(),
-        Route::Places(..) => return None,
+        Route::Places(..) | Route::Host => return None,
     };
     Some(Cell { path: base.into(), ..cell.clone() })
 }
@@ -20,7 +20,7 @@ pub fn base_of(cell: &Cell) -> Option<Cell> {
 pub fn kernel_path_of(path: &str) -> Option<&'static str> {
     match path.parse().ok()? {
         Route::Guests(path) => Some(path.of_kernel().name()),
-        Route::Built(_) | Route::Places(..) => None,
+        Route::Built(_) | Route::Places(..) | Route::Host => None,
     }
 }
 
@@ -37,9 +37,10 @@ fn rounds<'a>(trials: &'a [TrialRecord], cell: &Cell, base: &Cell) -> Vec<(&'a T
     sound(cell).into_iter().filter_map(pair).collect()
 }
 
-/// Returns the CPU milliseconds per unit that the whole host used.
+/// Returns the CPU milliseconds per unit that the whole host used, or that all processes of a command used.
 pub fn cpu_ms(trial: &TrialRecord) -> f64 {
-    trial.cpu.busy_ns as f64 * 1e-6 / trial.units().max(f64::MIN_POSITIVE)
+    let used_ns = if trial.cell.workload.is_command() { trial.cpu.client.run_ns } else { trial.cpu.busy_ns };
+    used_ns as f64 * 1e-6 / trial.units().max(f64::MIN_POSITIVE)
 }
 
 /// Returns how many more CPU milliseconds per unit the host used than on the path without the router: the mean over the rounds.

@@ -62,7 +62,7 @@ fn print_into(trial: &mut TrialRecord, table: &PublishedTable, level: usize, noi
     let whole = |value: f64| value as u64;
     match unit {
         Unit::Megabyte => (trial.client.sent, trial.client.received) = (0, whole(rate * MORE * 1e6)),
-        Unit::Transaction => trial.client.transactions = whole((rate * MORE).round()),
+        Unit::Transaction | Unit::Run => trial.client.transactions = whole((rate * MORE).round()),
     }
     trial.elapsed_ns = whole(1e9 / noise);
     // The printed milliseconds per unit, times the rate, are milliseconds of CPU time per second.

@@ -1,0 +1,53 @@
+//! Resuming a run whose plan names commands. A run directory must not supply a command, because another user may have written it. So the
+//! command line names the plan again, and the recorded plan only has to agree with it.
+
+use crate::axes::Axes;
+use siga_model::error::{Error, Result};
+use siga_model::text;
+use siga_plan::plan::Plan;
+use std::path::Path;
+
+/// Returns the plan with which the run in `directory` goes on: the plan of the command line if the recorded plan names commands,
+/// otherwise the recorded plan.
+pub(crate) fn plan(axes: &Axes, recorded: Plan, directory: &Path) -> Result<Plan> {
+    let given = !axes.is_empty();
+    if !recorded.has_commands() {
+        let refused =
+            Error::usage("--resume goes on with the plan of the run, and takes no plan and none of its options");
+        return if given { Err(refused.hint("leave them out, or begin another run")) } else { Ok(recorded) };
+    }
+    let place = text::shell(&directory.to_string_lossy());
+    if !given {
+        let commands: Vec<String> = recorded.workload.values().map(|command| command.words(1).join(" ")).collect();
+        let words = format!("the run in {} executes commands: {}", directory.display(), commands.join("; "));
+        return Err(Error::usage(words).hint(format!(
+            "a run directory executes nothing by itself; repeat the command line of the run with --resume {place}"
+        )));
+    }
+    let plan = axes.plan()?;
+    let plan = Plan { seed: recorded.seed, ..plan };
+    if plan == recorded {
+        return Ok(plan);
+    }
+    let differing: Vec<String> = differing(&plan, &recorded)?;
+    Err(Error::usage(format!(
+        "the command line is not that of the run in {}: {} differs",
+        directory.display(),
+        differing.join(", ")
+    ))
+    .hint(format!("{place}/plan.toml has the plan of the run; or begin another run")))
+}
+
+/// Returns the names of the top-level values in which two plans differ.
+fn differing(one: &Plan, other: &Plan) -> Result<Vec<String>> {
+    let read = |plan: &Plan| {
+        serde_json::to_value(plan).map_err(|error| Error::environment(format!("cannot compare: {error}")))
+    };
+    let (one, other) = (read(one)?, read(other)?);
+    let names = |value: &serde_json::Value| value.as_object().map(|all| all.keys().cloned().collect::<Vec<_>>());
+    let mut all: Vec<String> = [names(&one), names(&other)].into_iter().flatten().flatten().collect();
+    all.sort_unstable();
+    all.dedup();
+    all.retain(|name| one.get(name) != other.get(name));
+    Ok(all)
+}
