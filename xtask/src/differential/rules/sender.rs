@@ -457,7 +457,9 @@ pub(super) fn challenge_limit(context: &Context<'_>, difference: &Difference) ->
             && earlier.at_us < sent.at_us
             && sent.at_us - earlier.at_us < CHALLENGE_LIMIT_US
     };
-    when(is_bare_ack(&sent.reply) && answers && other.sent.iter().any(is_recent), verdict)
+    // The stack answers each repeated SYN.
+    let repeats_syn_ack = std::ptr::eq(other, context.kernel) && sent.reply.bits & (SYN | ACK) == SYN | ACK;
+    when((is_bare_ack(&sent.reply) || repeats_syn_ack) && answers && other.sent.iter().any(is_recent), verdict)
 }
 
 /// The kernel still agrees to ECN after the peer has repeated its SYN without an offer of ECN.
