@@ -32,6 +32,7 @@ use crate::{attach, errors};
 /// Runs when the library is loaded, before the program begins.
 extern "C" fn begin() {
     attach::prepare();
+    next::prepare();
     if let Ok(description) = std::env::var(INHERITANCE_VARIABLE) {
         // The description is for this program only.
         unsafe { std::env::remove_var(INHERITANCE_VARIABLE) };

@@ -120,6 +120,10 @@ pub(crate) fn control(set: RawFd, operation: i32, number: RawFd, event: Option<l
     let mut held = world::lock();
     let world = &mut *held;
     let place = world.place(number)?;
+    if numbers::meaning(set) != Meaning::EpollSet {
+        world.find_set(set);
+    }
+    let set = world.set_number(set);
     let known = match world.sets.entry(set) {
         Entry::Occupied(known) => known.into_mut(),
         Entry::Vacant(free) => {
@@ -162,7 +166,23 @@ pub(crate) fn control(set: RawFd, operation: i32, number: RawFd, event: Option<l
     Ok(())
 }
 
+/// Records that a descriptor is a duplicate of one whose set has siga sockets. Returns whether it is.
+pub(crate) fn is_duplicate(number: RawFd) -> bool {
+    world::lock().find_set(number)
+}
+
 impl World {
+    /// Finds the set of which a descriptor is a duplicate, and gives this set a further number. Returns false if there is none.
+    fn find_set(&mut self, number: RawFd) -> bool {
+        // The kernel's set is the same, so it has the event of the set that is searched.
+        let has_event = |known: &Set| {
+            let event = known.event.as_ref().map(OwnEvent::number);
+            event.is_some_and(|event| sys::epoll_control(number, libc::EPOLL_CTL_MOD, event, own_entry()).is_ok())
+        };
+        let found = self.sets.iter().find(|(_, known)| has_event(known)).map(|(found, _)| *found);
+        found.inspect(|found| self.duplicate_set(*found, number)).is_some()
+    }
+
     /// Appends the events of ready siga sockets to `events`, up to `max` in all.
     fn collect(&mut self, set: RawFd, events: &mut Vec<libc::epoll_event>, max: usize) {
         let queued = self.sets.get(&set).map_or(0, |known| known.queue.len());
@@ -206,7 +226,7 @@ impl World {
 /// Waits for events of a set with siga sockets (epoll_wait(2)). Returns at most `max` events.
 /// `blocked` are the signals that are blocked while the thread waits; `None` leaves them as they are.
 pub(crate) fn wait(
-    set: RawFd,
+    number: RawFd,
     max: usize,
     time: Option<Duration>,
     blocked: Option<sys::Signals>,
@@ -220,6 +240,7 @@ pub(crate) fn wait(
     let mut from_kernel = vec![libc::epoll_event { events: 0, u64: 0 }; max.min(EVENTS_AT_ONCE_MAX)];
     loop {
         held.work();
+        let set = held.set_number(number);
         held.collect(set, &mut found, max);
         let known = held.sets.get_mut(&set).ok_or(Error(libc::EBADF))?;
         known.prepare(set)?;
@@ -237,7 +258,8 @@ pub(crate) fn wait(
         let left = if is_collected { Some(Duration::ZERO) } else { left };
         held.watch_client(set)?;
         let waits = left != Some(Duration::ZERO);
-        let outcome = held.unlocked(waits, |before| sys::epoll_wait(set, &mut from_kernel[..room], left, before));
+        let outcome = held.unlocked(waits, |before| sys::epoll_wait(number, &mut from_kernel[..room], left, before));
+        let set = held.set_number(number);
         if let Some(known) = held.sets.get_mut(&set) {
             known.sleepers -= 1;
         }

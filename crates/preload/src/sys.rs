@@ -196,6 +196,12 @@ pub(crate) fn is_own_memory() -> bool {
     own == 0 || own == process()
 }
 
+/// Returns whether this process has used the guest, or is a child of fork of a process that has. Returns false in a child of vfork.
+pub(crate) fn has_used_guest() -> bool {
+    let own = PROCESS.load(Ordering::Relaxed);
+    own != 0 && own == process()
+}
+
 /// Records that this process has the memory for itself.
 pub(crate) fn own_memory() {
     PROCESS.store(process(), Ordering::Relaxed);

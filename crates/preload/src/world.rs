@@ -78,8 +78,10 @@ pub(crate) struct World {
     sockets: Vec<Option<Socket>>,
     of_number: HashMap<RawFd, Place>,
     of_stack: HashMap<Number, Place>,
-    /// The sets with siga sockets, by their descriptor numbers.
+    /// The sets with siga sockets, each by one of its descriptor numbers.
     pub(crate) sets: HashMap<RawFd, Set>,
+    /// The other descriptor numbers of these sets, each with the number by which the set is known.
+    set_numbers: HashMap<RawFd, RawFd>,
     sleepers: Vec<Option<Sleeper>>,
     /// Threads that sleep in the kernel with the client's descriptor among those that they watch.
     asleep: usize,
@@ -400,9 +402,35 @@ impl World {
 
     fn forget_set(&mut self, number: RawFd) {
         numbers::set(number, Meaning::Foreign);
-        self.sets.remove(&number);
-        for socket in self.sockets.iter_mut().flatten() {
-            socket.watched_by.retain(|(of, _)| *of != number);
+        if self.set_numbers.remove(&number).is_some() {
+            return;
+        }
+        let Some(set) = self.sets.remove(&number) else { return };
+        let other = self.set_numbers.iter().find(|(_, known)| **known == number).map(|(other, _)| *other);
+        let Some(other) = other else {
+            for socket in self.sockets.iter_mut().flatten() {
+                socket.watched_by.retain(|(of, _)| *of != number);
+            }
+            return;
+        };
+        // The set is open under another number, and is known by that one from now on.
+        self.set_numbers.remove(&other);
+        self.set_numbers.values_mut().filter(|known| **known == number).for_each(|known| *known = other);
+        self.sets.insert(other, set);
+        let watches = self.sockets.iter_mut().flatten().flat_map(|socket| &mut socket.watched_by);
+        watches.filter(|(of, _)| *of == number).for_each(|(of, _)| *of = other);
+    }
+
+    /// Returns the number by which a set is known that has this descriptor number.
+    pub(crate) fn set_number(&self, number: RawFd) -> RawFd {
+        self.set_numbers.get(&number).copied().unwrap_or(number)
+    }
+
+    /// Gives a set a further descriptor number.
+    pub(crate) fn duplicate_set(&mut self, from: RawFd, to: RawFd) {
+        let known = self.set_number(from);
+        if self.sets.contains_key(&known) && numbers::set(to, Meaning::EpollSet) {
+            self.set_numbers.insert(to, known);
         }
     }
 
@@ -507,6 +535,10 @@ extern "C" fn after_fork_in_child() {
 
 /// Closes all sockets, and waits until their bytes are delivered.
 pub(crate) extern "C" fn finish() {
+    if !sys::has_used_guest() {
+        // A child of a program without siga sockets does not make the state, and a child of vfork does not close those of its parent.
+        return;
+    }
     let client = {
         let mut held = lock();
         let numbers: Vec<RawFd> = held.of_number.keys().copied().collect();

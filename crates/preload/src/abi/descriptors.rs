@@ -107,8 +107,16 @@ unsafe fn duplicated_to(from: c_int, to: c_int, duplicate: impl FnOnce() -> c_in
 
 /// Records that `made` is a duplicate of `number`.
 unsafe fn duplicated(number: c_int, made: c_int) -> c_int {
-    if made < 0 || meaning(number) != Meaning::Socket || !sys::is_own_memory() {
+    if made < 0 || !sys::is_own_memory() {
         return made;
+    }
+    match meaning(number) {
+        Meaning::Socket => {}
+        Meaning::EpollSet => {
+            world::lock().duplicate_set(number, made);
+            return made;
+        }
+        Meaning::Foreign | Meaning::Reserved => return made,
     }
     let outcome = world::lock().duplicate(number, made);
     if outcome.is_err() {
@@ -131,12 +139,13 @@ pub(crate) unsafe extern "C" fn fcntl64(number: c_int, command: c_int, argument:
 
 /// Records what a successful `fcntl` changed.
 unsafe fn controlled(number: c_int, command: c_int, argument: c_long, status: c_int) -> c_int {
-    if meaning(number) != Meaning::Socket || status < 0 {
+    let of = meaning(number);
+    if !matches!(of, Meaning::Socket | Meaning::EpollSet) || status < 0 {
         return status;
     }
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => unsafe { duplicated(number, status) },
-        libc::F_SETFL => {
+        libc::F_SETFL if of == Meaning::Socket => {
             set_nonblocking(number, argument & c_long::from(libc::O_NONBLOCK) != 0);
             status
         }

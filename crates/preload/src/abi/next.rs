@@ -6,14 +6,11 @@ macro_rules! next {
         $(
             #[allow(clippy::too_many_arguments, reason = "the function of libc has this number of arguments")]
             pub(super) unsafe fn $name($($argument: $type),*) -> $result {
-                static ADDRESS: std::sync::atomic::AtomicPtr<libc::c_void> =
-                    std::sync::atomic::AtomicPtr::new(std::ptr::null_mut());
-                let mut address = ADDRESS.load(std::sync::atomic::Ordering::Relaxed);
+                static ADDRESS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+                let mut address = ADDRESS.load(Ordering::Relaxed);
                 if address.is_null() {
-                    let name = concat!(stringify!($name), "\0");
-                    address = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr().cast()) };
-                    assert!(!address.is_null(), "libc has no function {name}");
-                    ADDRESS.store(address, std::sync::atomic::Ordering::Relaxed);
+                    address = look_up(concat!(stringify!($name), "\0"));
+                    ADDRESS.store(address, Ordering::Relaxed);
                 }
                 let function: unsafe extern "C" fn($($type),*) -> $result = unsafe { std::mem::transmute(address) };
                 unsafe { function($($argument),*) }
@@ -27,6 +24,14 @@ use libc::{
     msghdr, nfds_t, off64_t, pid_t, pollfd, posix_spawn_file_actions_t, posix_spawnattr_t, sigset_t, size_t, sockaddr,
     socklen_t, ssize_t, timespec, timeval,
 };
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// Returns the address of a function of libc. `name` ends with a zero byte.
+fn look_up(name: &str) -> *mut c_void {
+    let address = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr().cast()) };
+    assert!(!address.is_null(), "libc has no function {name}");
+    address
+}
 
 next! {
     socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
@@ -99,5 +104,18 @@ next! {
     posix_spawn(child: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, arguments: *const *mut c_char, variables: *const *mut c_char) -> c_int;
     posix_spawnp(child: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, arguments: *const *mut c_char, variables: *const *mut c_char) -> c_int;
     sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int;
-    _exit(status: c_int) -> ();
+}
+
+static EXIT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Looks up `_exit` when this library is loaded, so that not each child of the program has to do it.
+pub(super) fn prepare() {
+    EXIT.store(look_up("_exit\0"), Ordering::Relaxed);
+}
+
+pub(super) unsafe fn _exit(status: c_int) -> ! {
+    let address = EXIT.load(Ordering::Relaxed);
+    let address = if address.is_null() { look_up("_exit\0") } else { address };
+    let function: unsafe extern "C" fn(c_int) -> ! = unsafe { std::mem::transmute(address) };
+    unsafe { function(status) }
 }

@@ -224,23 +224,23 @@ pub(crate) unsafe extern "C" fn epoll_pwait2(
     unsafe { epoll_waited(set, events, max, values::time(time), blocked) }
 }
 
-/// Returns the result of the kernel's wait for a set. If the set got its first siga socket meanwhile, removes the event of this library
-/// that ended the wait. Returns `None` if no other event is left: then the call has to wait again, for siga sockets too. Its time begins
-/// again in this rare case.
+/// Returns the result of the kernel's wait for a set. If the set got its first siga socket meanwhile, or under another descriptor number,
+/// removes the events of this library that ended the wait. Returns `None` if no other event is left: then the call has to wait again, for
+/// siga sockets too. Its time begins again in this rare case.
 unsafe fn without_own(set: c_int, events: *mut epoll_event, count: c_int) -> Option<c_int> {
-    let Some(found) = usize::try_from(count).ok().filter(|found| *found > 0) else { return Some(count) };
-    if meaning(set) != Meaning::EpollSet {
+    let found = usize::try_from(count).unwrap_or(0);
+    let event = |at: usize| unsafe { events.add(at).read_unaligned() };
+    let is_own = |event: &epoll_event| { event.u64 } == epoll::OWN_DATA;
+    if !(0..found).any(|at| is_own(&event(at))) {
         return Some(count);
     }
+    let is_known = meaning(set) == Meaning::EpollSet || epoll::is_duplicate(set);
     let mut kept = 0;
-    for at in 0..found {
-        let event = unsafe { events.add(at).read_unaligned() };
-        if { event.u64 } != epoll::OWN_DATA {
-            unsafe { events.add(kept).write_unaligned(event) };
-            kept += 1;
-        }
+    for event in (0..found).map(event).filter(|event| !is_own(event)) {
+        unsafe { events.add(kept).write_unaligned(event) };
+        kept += 1;
     }
-    c_int::try_from(kept).ok().filter(|kept| *kept > 0)
+    c_int::try_from(kept).ok().filter(|kept| *kept > 0 || !is_known)
 }
 
 unsafe fn epoll_waited(

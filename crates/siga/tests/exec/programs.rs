@@ -58,6 +58,49 @@ fn nginx_with_four_workers_is_reloaded_without_a_failed_request() {
     assert!(server.wait().unwrap().success());
 }
 
+/// libuv with its sets of epoll, its threads and its child processes: two processes of Node serve the same listener.
+const NODE_SERVER: &str = "const cluster = require('cluster'), http = require('http');
+if (cluster.isPrimary) {
+    let listening = 0;
+    cluster.on('listening', () => { if (++listening == 2) console.log('listens'); });
+    for (let at = 0; at < 2; at++) cluster.fork();
+} else {
+    http.createServer((request, response) => {
+        let size = 0;
+        request.on('data', part => { size += part.length; });
+        request.on('end', () => response.end(`${size} of ${request.url}`));
+    }).listen(8080, '0.0.0.0');
+}";
+const NODE_CLIENT: &str = "const http = require('http'), body = Buffer.alloc(300000);
+let answers = 0;
+for (let at = 0; at < 50; at++) {
+    const request = http.request({ host: '10.0.2.2', port: 8080, path: '/' + at, method: 'POST' }, response => {
+        let text = '';
+        response.on('data', part => { text += part; });
+        response.on('end', () => {
+            if (text != `300000 of /${at}`) throw new Error(text);
+            if (++answers == 50) console.log('all is well');
+        });
+    });
+    request.end(body);
+}";
+
+#[test]
+fn two_processes_of_node_serve_one_listener() {
+    let node = ["/usr/bin/node", "/usr/local/bin/node"].into_iter().find(|path| Path::new(path).exists());
+    let Some(node) = node else {
+        println!("skipped, because Node is not installed");
+        return;
+    };
+    let network = Network::up("exec-node", TOPOLOGY);
+    let place = tempfile::tempdir().unwrap();
+    let program = place.path().join("server.js");
+    std::fs::write(&program, NODE_SERVER).unwrap();
+    let (server, _output) = Program::start(&network, "tcpip3", &[node, program.to_str().unwrap()]);
+    assert_eq!(text(&exec(&network, "tcpip1", &[node, "-e", NODE_CLIENT]).output().unwrap()), "all is well\n");
+    drop(server);
+}
+
 #[test]
 fn redis_saves_in_the_background_while_it_serves() {
     if !has(&REDIS) {

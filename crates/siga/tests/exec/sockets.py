@@ -8,6 +8,7 @@ import platform
 import select
 import signal
 import socket
+import subprocess
 import threading
 import time
 
@@ -272,6 +273,36 @@ def polling():
     assert select.select([server, pipe], [server], [], 10) == ([server], [server], [])
 
 
+def a_set_has_several_numbers():
+    for is_early in (True, False):
+        first = select.epoll()
+        duplicate = lambda: select.epoll.fromfd(os.dup(first.fileno()))
+        second = duplicate() if is_early else None
+        client, server = pair()
+        other, other_server = pair()
+        (second or first).register(server, select.EPOLLIN)
+        second = second or duplicate()
+        first.register(other_server, select.EPOLLIN)
+        assert error_of(second.register, other_server, select.EPOLLIN) == errno.EEXIST
+        third = duplicate()
+        client.sendall(b"1")
+        other.sendall(b"2")
+        for waits in (first, second, third):
+            seen = set()
+            while len(seen) < 2:
+                events = waits.poll(20)
+                assert events, "no event under one of the numbers"
+                seen |= set(events)
+            assert seen == {(one.fileno(), select.EPOLLIN) for one in (server, other_server)}
+        second.unregister(other_server)
+        for closed, left in ((first, second), (second, third)):
+            closed.close()
+            assert left.poll(20) == [(server.fileno(), select.EPOLLIN)]
+        third.close()
+        for one in (client, server, other, other_server):
+            one.close()
+
+
 def a_set_gets_its_first_socket_while_a_thread_waits():
     poller, seen = select.epoll(), []
     thread = threading.Thread(target=lambda: seen.append(poller.poll(20)))
@@ -348,6 +379,18 @@ def handlers_are_those_of_the_program():
     assert signal.signal(signal.SIGUSR1, signal.SIG_DFL) == signal.SIG_IGN
 
 
+def a_program_that_cannot_be_started_leaves_the_sockets():
+    # Python starts it with vfork, and the child ends with _exit.
+    client, server = pair()
+    try:
+        subprocess.run(["/no/such/program"])
+        raise AssertionError("this program exists")
+    except FileNotFoundError:
+        pass
+    client.sendall(b"x")
+    assert server.recv(1) == b"x"
+
+
 def a_child_has_sockets_of_its_own():
     client, server = pair()
     child = os.fork()
@@ -401,11 +444,13 @@ streams_of_libc()
 dup2_ends_a_wait()
 small_numbers()
 polling()
+a_set_has_several_numbers()
 threads_wait_for_each_other()
 a_signal_interrupts_a_wait()
 one_wait_reports_a_socket_once()
 a_handler_sends_while_its_thread_is_inside()
 handlers_are_those_of_the_program()
+a_program_that_cannot_be_started_leaves_the_sockets()
 a_child_has_sockets_of_its_own()
 asyncio.run(many_connections())
 print("all is well")
