@@ -28,7 +28,8 @@ impl TryFrom<String> for Name {
             return Ok(Self(text));
         }
         let message = format!("{text:?} is not a name");
-        Err(Error::usage(message).hint(format!("names are 1 to {NAME_BYTES_MAX} letters, digits, - and _")))
+        Err(Error::usage(message)
+            .hint(format!("a name consists of 1 to {NAME_BYTES_MAX} letters, digits, hyphens and underscores")))
     }
 }
 

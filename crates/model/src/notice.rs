@@ -17,7 +17,7 @@ pub fn old_spellings(text: &str) -> Vec<String> {
 
 /// Returns a notice if `name` is the old name of a driver feature.
 pub fn renamed_feature(name: &str) -> Option<String> {
-    new_name(&DriverFeatures::FORMER_NAMES, name).map(|new| format!("`{name}` is an old name: write `{new}`"))
+    new_name(&DriverFeatures::FORMER_NAMES, name).map(|new| format!("`{name}` is an old key: write `{new}` instead"))
 }
 
 fn new_name(list: &[(&str, &'static str)], name: &str) -> Option<&'static str> {
@@ -28,9 +28,12 @@ fn search(table: &Table, notices: &mut Vec<String>) {
     for (key, value) in table {
         let notice = match value {
             Value::Boolean(_) => renamed_feature(key),
-            Value::String(old) if key == "waiting" => {
-                new_name(&POLICIES, old).map(|new| format!("waiting = \"{old}\" is an old spelling: write \"{new}\""))
-            }
+            Value::String(old) if key == "waiting" => new_name(&POLICIES, old).map(|new| {
+                format!(
+                    "waiting = \"{old}\" is an old spelling: write \"{new}\" \
+                    instead"
+                )
+            }),
             Value::Table(inner) => {
                 search(inner, notices);
                 None

@@ -41,7 +41,7 @@ pub fn need_regular(stat: &Stat) -> io::Result<()> {
     if file_type == FileType::RegularFile {
         return Ok(());
     }
-    Err(io::Error::other(format!("it is {}, no regular file", type_name(file_type))))
+    Err(io::Error::other(format!("it is {}, not a regular file", type_name(file_type))))
 }
 
 /// Returns a type of file in words, as error messages need it.
@@ -53,6 +53,6 @@ pub fn type_name(file_type: FileType) -> &'static str {
         FileType::Fifo => "a pipe",
         FileType::Socket => "a socket",
         FileType::CharacterDevice | FileType::BlockDevice => "a device",
-        FileType::Unknown => "of an unknown kind",
+        FileType::Unknown => "a file of an unknown type",
     }
 }

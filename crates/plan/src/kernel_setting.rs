@@ -16,8 +16,8 @@ pub fn check_congestion(name: &str) -> Result<()> {
     if (1..=CONGESTION_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_letter) {
         return Ok(());
     }
-    Err(Error::usage(format!("`{}` is no congestion control", name.escape_debug()))
-        .hint("/proc/sys/net/ipv4/tcp_available_congestion_control lists those of this host"))
+    Err(Error::usage(format!("`{}` is not a congestion control algorithm", name.escape_debug()))
+        .hint("/proc/sys/net/ipv4/tcp_available_congestion_control lists the algorithms of this host"))
 }
 
 /// Checks that `name` is a sysctl of a network namespace. The name becomes a path below /proc/sys.
@@ -29,17 +29,20 @@ pub fn check_sysctl(name: &str, value: &str) -> Result<()> {
         !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
     };
     if !name.starts_with("net.") || !name.split('.').all(is_word) {
-        return Err(Error::usage(format!("`{}` is no sysctl of a network namespace", name.escape_debug()))
-            .hint("only net.* names can be set, as `net.ipv4.tcp_rmem`"));
+        return Err(Error::usage(format!("`{}` is not a sysctl of a network namespace", name.escape_debug()))
+            .hint("use a name that begins with `net.`, such as `net.ipv4.tcp_rmem`"));
     }
     if name == "net.ipv4.tcp_congestion_control" {
-        return Err(Error::usage(format!("sysctl {name} would not reach the sockets of the workload"))
-            .hint("use `congestion = \"...\"` in the level"));
+        return Err(Error::usage(format!(
+            "sysctl {name} has no effect on the sockets of the workload, because siga \
+            sets their algorithm"
+        ))
+        .hint("set `congestion = \"...\"` in the level"));
     }
     let is_line = value.len() <= limits::SYSCTL_BYTES_MAX && !value.contains(|c: char| c.is_control() && c != '\t');
     if value.trim().is_empty() || !is_line {
-        return Err(Error::usage(format!("`{}` is no value for sysctl {name}", value.escape_debug()))
-            .hint(format!("a value is one line of up to {} bytes", limits::SYSCTL_BYTES_MAX)));
+        return Err(Error::usage(format!("`{}` is not a value for sysctl {name}", value.escape_debug()))
+            .hint(format!("use a single line of at most {} bytes", limits::SYSCTL_BYTES_MAX)));
     }
     Ok(())
 }

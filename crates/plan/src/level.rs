@@ -198,12 +198,15 @@ impl Level {
         let bytes_max = u64::try_from(limits::RULESET_BYTES_MAX).unwrap_or(u64::MAX);
         let text = file::read_named(Path::new(path), bytes_max).map_err(|error| {
             Error::usage(format!("cannot read the packet filter {path}: {error}"))
-                .hint("give a file with rules in the language of nft")
+                .hint("name a file with rules in nft's syntax")
         })?;
         let name = Path::new(path).file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_owned();
         if Self::names().contains(&name.as_str()) {
-            return Err(Error::usage(format!("the packet filter {path} has the name of the shipped level {name}"))
-                .hint("give the file another name"));
+            return Err(Error::usage(format!(
+                "the file name of packet filter {path} equals the name of the shipped \
+                level {name}"
+            ))
+            .hint("rename the file"));
         }
         let about = format!("The packet filter {name}.nft.");
         let level = Self { name, about, nftables: Some(text), ..Self::default() };
@@ -216,8 +219,11 @@ impl Level {
         let Variant { base, feature, with } = Variant::of(name)?;
         let varied = Self::load(base).and_then(|level| {
             let Some(mut guests) = level.guests else {
-                return Err(Error::usage(format!("level {base} says nothing of siga's own networks"))
-                    .hint(format!("`{feature}` can be switched at 420 and 430")));
+                return Err(Error::usage(format!(
+                    "level {base} has no driver features, because it does not set up \
+                    siga's own networks"
+                ))
+                .hint(format!("add `{feature}` to, or remove it from, level 420 or 430")));
             };
             guests.switch(feature, with);
             let about = format!("{base} {} {feature}.", if with { "with" } else { "without" });
@@ -282,22 +288,22 @@ impl Level {
 
     fn check(&self) -> Result<()> {
         if self.name.is_empty() || self.name.contains([',', '/', '"']) || self.name.contains(char::is_control) {
-            return Err(Error::usage(format!("`{}` is no level name", self.name.escape_debug()))
-                .hint("a name has letters and digits, and no comma, slash or quotation mark"));
+            return Err(Error::usage(format!("`{}` is not a level name", self.name.escape_debug()))
+                .hint("use letters and digits; commas, slashes and quotation marks are not allowed"));
         }
         if let Some(bytes) = self.big_tcp_bytes
             && !(65_537..=524_280).contains(&bytes)
         {
-            return Err(Error::usage(format!("big_tcp_bytes = {bytes} is outside 65537..=524280"))
-                .hint("leave it out for segments of 64 KB"));
+            return Err(Error::usage(format!("big_tcp_bytes = {bytes} is outside the range 65537 to 524280"))
+                .hint("remove `big_tcp_bytes` to use segments of up to 64 KB"));
         }
         let takes = |mtu: u32| {
             let ranges = PathKind::ALL.into_iter().filter_map(|kind| kind.mtu_range(false));
             ranges.into_iter().any(|(least, most)| (least..=most).contains(&mtu))
         };
         if let Some(mtu) = self.mtu.filter(|&mtu| !takes(mtu)) {
-            return Err(Error::usage(format!("no path takes mtu = {mtu}"))
-                .hint("each type of path has its own range; 1280 to 65535 suits all that have frames"));
+            return Err(Error::usage(format!("no path supports mtu = {mtu}"))
+                .hint("each type of path has its own range; all paths that send frames support 1280 to 65535"));
         }
         if let Some(ruleset) = &self.nftables {
             check_ruleset(ruleset)?;
@@ -317,21 +323,23 @@ impl Level {
 /// Refuses rulesets that nft would accept but that a level must not contain.
 fn check_ruleset(ruleset: &str) -> Result<()> {
     if ruleset.trim().is_empty() {
-        return Err(Error::usage("the ruleset is empty").hint("leave `nftables` out of the level"));
+        return Err(Error::usage("the ruleset is empty").hint("remove `nftables` from the level"));
     }
     if ruleset.len() > limits::RULESET_BYTES_MAX {
         let most = limits::RULESET_BYTES_MAX;
-        return Err(Error::usage(format!("a ruleset of {} bytes", ruleset.len()))
-            .hint(format!("a level takes up to {most} bytes; sets and intervals say the same in less")));
+        return Err(Error::usage(format!("the ruleset has {} bytes", ruleset.len())).hint(format!(
+            "a level may have at most {most} bytes of rules; sets and intervals make a ruleset \
+                shorter"
+        )));
     }
     if ruleset.chars().any(|letter| letter.is_control() && !matches!(letter, '\n' | '\t')) {
-        return Err(Error::usage("the ruleset holds control characters").hint("nft reads plain text"));
+        return Err(Error::usage("the ruleset contains control characters").hint("remove them; nft reads plain text"));
     }
     // nft would open an included file with siga's privileges, and its error messages would show text of that file. The word is
     // refused anywhere in the ruleset, because this code does not repeat nft's rules for where a word begins.
     if ruleset.contains("include") {
-        return Err(Error::usage("the ruleset holds the word `include`")
-            .hint("a level is one file: write the rules into it, and comments in other words"));
+        return Err(Error::usage("the ruleset contains the word `include`")
+            .hint("write all rules into the level's own file, and avoid the word `include` in comments"));
     }
     Ok(())
 }
@@ -413,7 +421,7 @@ mod tests {
         assert_eq!((every.features, every.full), (all.features, all.full));
         let both = Level::load("430-adaptive_waiting-colocate").unwrap().guests.unwrap();
         assert_eq!((both.waiting, both.features.colocate), (Some(Waiting::Block), false));
-        assert!(Level::load("reno+packing").unwrap_err().to_string().contains("says nothing of siga's own networks"));
+        assert!(Level::load("reno+packing").unwrap_err().to_string().contains("does not set up siga's own networks"));
         assert_eq!(Level::load("nosuch+packing").unwrap_err().exit_status(), 2);
     }
 
@@ -460,7 +468,7 @@ mod tests {
             ("other.nft", "include \"/etc/shadow\"\n", "the word `include`"),
             ("escape.nft", "\u{1b}[2J", "control characters"),
             ("plain.nft", rules, "name of the shipped level plain"),
-            ("a,b.nft", rules, "is no level name"),
+            ("a,b.nft", rules, "is not a level name"),
         ] {
             let error = Level::load(&file(name, text)).unwrap_err();
             assert_eq!(error.exit_status(), 2, "{name}");

@@ -26,8 +26,8 @@ impl FromStr for Offered {
     fn from_str(text: &str) -> Result<Self> {
         let percent = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
         percent.filter(|percent| PERCENT.contains(percent)).map(Self).ok_or_else(|| {
-            Error::usage(format!("`{}` is no load", text.escape_debug()))
-                .hint("a load is a percentage of the closed loop's rate, from 1% to 200%")
+            Error::usage(format!("`{}` is not a load", text.escape_debug()))
+                .hint("give a percentage of the closed loop's rate, from 1% to 200%")
         })
     }
 }

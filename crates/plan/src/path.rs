@@ -73,14 +73,14 @@ impl PathKind {
     /// Returns a description of one line for help texts.
     pub fn about(self) -> &'static str {
         match self {
-            Self::Loopback => "one namespace, interface lo",
+            Self::Loopback => "one namespace, loopback interface",
             Self::Unix => "one namespace, AF_UNIX stream sockets",
             Self::Veth => "two namespaces, one veth pair",
             Self::VethRouted => "client, router and server in three namespaces, two veth pairs",
             Self::Bridge => "client and server on two ports of a bridge",
             Self::Macvlan => "client and server on two macvlan interfaces of one parent",
             Self::Bond => "two namespaces, a bond of two veth pairs (balance-xor)",
-            Self::Vlan => "two namespaces, interfaces with an 802.1Q tag over one veth pair",
+            Self::Vlan => "two namespaces, VLAN interfaces (802.1Q) over one veth pair",
             Self::Ipvlan => "client and server on two ipvlan interfaces of one parent",
             Self::SmcLoopback => "one namespace, AF_SMC sockets over the SMC loopback device (Linux 6.10)",
             Self::Sockmap => "two namespaces, TCP sockets joined by BPF redirection (needs privilege)",

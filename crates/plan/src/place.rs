@@ -29,8 +29,8 @@ impl FromStr for Place {
 
     fn from_str(text: &str) -> Result<Self> {
         let bad = || {
-            Error::usage(format!("`{}` is no place", text.escape_debug()))
-                .hint("places: local, netns:NAME, pid:PID, ssh:[USER@]HOST")
+            Error::usage(format!("`{}` is not a place (a host, namespace or container)", text.escape_debug()))
+                .hint("write local, netns:NAME, pid:PID or ssh:[USER@]HOST")
         };
         if text.contains(is_unseen) {
             return Err(bad());

@@ -258,7 +258,7 @@ impl Plan {
         let list = |text: &Option<String>| match text {
             None => Ok(Vec::new()),
             Some(text) => cpu_list(text)
-                .ok_or_else(|| Error::usage(format!("`{text}` is no list of CPUs")).hint("write 0, or 0-3,8")),
+                .ok_or_else(|| Error::usage(format!("`{text}` is not a list of CPUs")).hint("examples: 0, and 0-3,8")),
         };
         Ok((list(&self.client_cpus)?, list(&self.server_cpus)?))
     }
@@ -278,12 +278,19 @@ impl Plan {
                 [first, .., last] if names.len() > 3 => format!("{first}, …, {last} ({} levels)", names.len()),
                 few => few.join(", "),
             };
-            Some(format!("by `{}` at {words}", wait.name()))
+            Some(format!("`{}` at {words}", wait.name()))
         });
         let others: Vec<String> = others.collect();
         let wait = self.wait.name();
-        (!others.is_empty())
-            .then(|| format!("guests wait {}, and not by `{wait}`: these levels say how", others.join(", ")))
+        (!others.is_empty()).then(|| {
+            format!(
+                "guests do not use `{wait}` where a level sets their waiting policy: {}",
+                others.join(
+                    ", \
+                "
+                )
+            )
+        })
     }
 }
 
@@ -295,7 +302,7 @@ fn without_command(text: &str) -> Option<toml::Table> {
 }
 
 fn malformed(place: &str, error: &toml::de::Error) -> Error {
-    Error::usage(format!("plan {place}: {error}")).hint("`siga plan --schema` prints the form of a plan")
+    Error::usage(format!("plan {place}: {error}")).hint("`siga plan --schema` prints the JSON Schema of plans")
 }
 
 impl Pick {

@@ -72,36 +72,36 @@ impl Netem {
             let most = Self::DELAY_US_MAX;
             return refused(
                 format!("delay_us = {} is more than {most}", self.delay_us),
-                "the delay is in microseconds",
+                "`delay_us` is in microseconds",
             );
         }
         if self.jitter_us > self.delay_us {
             return refused(
                 format!("jitter_us = {} is more than delay_us = {}", self.jitter_us, self.delay_us),
-                "no packet arrives before it was sent; raise `delay_us`",
+                "the jitter must not exceed the delay; raise `delay_us`",
             );
         }
         if !(0.0..=Self::LOSS_PERCENT_MAX).contains(&self.loss_percent) {
             return refused(
-                format!("loss_percent = {} is outside 0..=50", self.loss_percent),
-                "the loss is in percent of the packets of one direction",
+                format!("loss_percent = {} is outside the range 0 to 50", self.loss_percent),
+                "`loss_percent` is the percentage of lost packets in each direction",
             );
         }
         if let Some(rate) = self.rate_bits_per_s.filter(|rate| !Self::RATES.contains(rate)) {
             return refused(
-                format!("rate_bits_per_s = {rate} is outside 1000..=1000000000000"),
-                "the rate is in bits per second; leave it out for no limit",
+                format!("rate_bits_per_s = {rate} is outside the range 1000 to 1000000000000"),
+                "the rate is in bits per second; remove it for no limit",
             );
         }
         if let Some(queue) = self.queue_packets.filter(|queue| !Self::QUEUES.contains(queue)) {
             return refused(
-                format!("queue_packets = {queue} is outside 1..=1000000"),
-                "leave it out for a queue that suits the other settings",
+                format!("queue_packets = {queue} is outside the range 1 to 1000000"),
+                "remove it, and siga chooses a queue length that fits the other settings",
             );
         }
         if self.delay_us == 0 && self.loss_percent == 0.0 && self.rate_bits_per_s.is_none() {
             return refused(
-                "netem has no delay, no loss and no rate".into(),
+                "netem has neither a delay, nor a loss, nor a rate".into(),
                 "set `delay_us`, `loss_percent` or `rate_bits_per_s`",
             );
         }

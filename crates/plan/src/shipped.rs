@@ -32,7 +32,7 @@ impl Shipped {
         }
         let kind = self.kind;
         let refused = |message: String| {
-            let hint = format!("{kind}s: {}; or the path of a .toml file", self.names().join(", "));
+            let hint = format!("use one of these {kind}s, or the path of a .toml file: {}", self.names().join(", "));
             Error::usage(message).hint(hint)
         };
         if !name_or_file.ends_with(".toml") {

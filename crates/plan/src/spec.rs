@@ -15,30 +15,37 @@ impl PathKind {
     pub fn lacks(self, level: &Level) -> Option<String> {
         let name = &level.name;
         if level.guests.is_some() {
-            return Some(format!("level {name} sets siga's own guests, and {self} is the kernel's"));
+            return Some(format!(
+                "level {name} sets driver features of siga's own networks, but {self} is a kernel \
+                path"
+            ));
         }
         match self {
-            Self::Unix if level.mtu.is_some() => Some(format!("unix has no frames, and level {name} sets their MTU")),
+            Self::Unix if level.mtu.is_some() => Some(format!("level {name} sets an MTU, but path unix has no frames")),
             Self::Unix if level.nftables.is_some() => {
-                Some(format!("unix has no packets, and level {name} filters them"))
+                Some(format!("level {name} filters packets, but path unix has no packets"))
             }
             Self::Sockmap if level.nftables.is_some() => {
-                Some(format!("payload on sockmap is in no packets, and level {name} filters them"))
+                Some(format!("level {name} filters packets, but path sockmap sends its payload without packets"))
             }
             Self::Unix | Self::Sockmap if level.qdisc.is_some() => {
-                Some(format!("payload on {self} passes no queue, and level {name} sets the queueing discipline"))
+                Some(format!("level {name} sets a queueing discipline, but path {self} has no queue for it"))
             }
-            Self::Unix | Self::Sockmap if level.io_uring => Some(format!(
-                "level {name} serves TCP sockets with io_uring, and {self} has none that io_uring could serve"
-            )),
+            Self::Unix | Self::Sockmap if level.io_uring => {
+                Some(format!("level {name} uses io_uring, but siga does not support io_uring on path {self}"))
+            }
             Self::Unix | Self::Sockmap | Self::Loopback if level.threaded_napi.is_some() => {
-                Some(format!("{self} has no interface with NAPI, and level {name} sets it"))
+                Some(format!("level {name} sets NAPI, but path {self} has no interface with NAPI"))
             }
             Self::SmcLoopback => {
                 let settings = level.settings();
                 let unused: Vec<_> = settings.into_iter().filter(|name| *name != "sysctl").collect();
                 (!unused.is_empty()).then(|| {
-                    format!("smc-loopback sends no payload in packets, and level {name} sets {}", unused.join(", "))
+                    format!(
+                        "path smc-loopback sends no payload in packets, so it cannot apply these settings of \
+                        level {name}: {}",
+                        unused.join(", ")
+                    )
                 })
             }
             Self::Unix
@@ -61,13 +68,19 @@ impl GuestPath {
         let of_kernel: Vec<_> =
             level.settings().into_iter().filter(|name| !matches!(*name, "mtu" | "congestion" | "guests")).collect();
         if !of_kernel.is_empty() {
-            return Some(format!("level {} sets {} of the kernel's networks", level.name, of_kernel.join(", ")));
+            return Some(format!(
+                "level {} sets kernel settings ({}), but this path is siga's own network",
+                level.name,
+                of_kernel.join(", ")
+            ));
         }
         match level.congestion.as_deref() {
             None | Some("cubic" | "reno" | "bbr") => None,
-            Some(other) => {
-                Some(format!("level {} asks for {other}, and siga's stack has cubic, reno and bbr", level.name))
-            }
+            Some(other) => Some(format!(
+                "level {} sets congestion control {other}, but siga's stack has only cubic, reno and \
+                    bbr",
+                level.name
+            )),
         }
     }
 }
@@ -94,10 +107,11 @@ impl PathSpec {
     pub fn check(&self) -> Result<()> {
         self.check_mtu()?;
         if let Some(reason) = self.kind.lacks(&self.level) {
-            return Err(Error::usage(reason).hint("leave out the level for it"));
+            return Err(Error::usage(reason).hint("remove the level or the path"));
         }
         if self.kind == PathKind::Unix && self.ipv6 {
-            return Err(Error::usage("path unix has no addresses").hint("leave out IPv6 for it"));
+            return Err(Error::usage("path unix has no IP addresses, so it does not support IPv6")
+                .hint("remove IPv6 or the path"));
         }
         self.level.congestion.as_deref().map_or(Ok(()), check_congestion)?;
         self.level.sysctl.iter().try_for_each(|(name, value)| check_sysctl(name, value))
@@ -111,17 +125,18 @@ impl PathSpec {
     fn check_mtu(&self) -> Result<()> {
         let Some(mtu) = self.mtu.or(self.level.mtu) else { return Ok(()) };
         if let Some(other) = self.level.mtu.filter(|&other| other != mtu) {
-            return Err(Error::usage(format!("MTU {mtu} for level {}, whose own is {other}", self.level.name)));
+            return Err(Error::usage(format!("MTU {mtu} was requested, but level {} sets {other}", self.level.name)));
         }
         let Some((least, most)) = self.kind.mtu_range(self.ipv6) else {
-            return Err(Error::usage(format!("path {} has no frames, so it takes no MTU", self.kind))
-                .hint("leave out the MTU for it"));
+            return Err(
+                Error::usage(format!("path {} has no frames, so it has no MTU", self.kind)).hint("remove the MTU")
+            );
         };
         if (least..=most).contains(&mtu) {
             return Ok(());
         }
         let family = if self.ipv6 { " with IPv6" } else { "" };
-        Err(Error::usage(format!("MTU {mtu} is outside {least}..={most}, the range of path {}{family}", self.kind)))
+        Err(Error::usage(format!("MTU {mtu} is outside the range {least} to {most} of path {}{family}", self.kind)))
     }
 }
 

@@ -123,30 +123,34 @@ const fn datagrams(bytes: u64, pace: Option<u64>) -> Workload {
 
 /// The presets, in the order of help texts.
 pub const PRESETS: [Preset; 7] = [
-    Preset { name: "rr-1-1", about: "request-response, 1 byte each way: pure latency", workload: tcp(Shape::Rr, 1, 1) },
+    Preset {
+        name: "rr-1-1",
+        about: "request and response of 1 byte each: latency alone",
+        workload: tcp(Shape::Rr, 1, 1),
+    },
     Preset {
         name: "rr-200-1000",
-        about: "request-response, 200 and 1,000 bytes: online transaction",
+        about: "request of 200 bytes, response of 1,000 bytes: online transaction",
         workload: tcp(Shape::Rr, 200, 1_000),
     },
     Preset {
         name: "rr-200-32k",
-        about: "request-response, 200 and 32,768 bytes: database query",
+        about: "request of 200 bytes, response of 32,768 bytes: database query",
         workload: tcp(Shape::Rr, 200, 32 << 10),
     },
     Preset {
         name: "crr-64-8k",
-        about: "connect-request-response, 64 and 8,192 bytes: website access",
+        about: "connect, request of 64 bytes, response of 8,192 bytes, close: website access",
         workload: tcp(Shape::Crr, 64, 8 << 10),
     },
     Preset {
         name: "strg-20m",
-        about: "streaming get, 20 and 20,971,520 bytes: server to client",
+        about: "request of 20 bytes, response of 20,971,520 bytes: stream from server to client",
         workload: tcp(Shape::Strg, 20, 20 << 20),
     },
     Preset {
         name: "strp-20m",
-        about: "streaming put, 20,971,520 and 20 bytes: client to server",
+        about: "request of 20,971,520 bytes, response of 20 bytes: stream from client to server",
         workload: tcp(Shape::Strp, 20 << 20, 20),
     },
     Preset {
@@ -184,23 +188,24 @@ impl Workload {
     fn check(self, text: &str) -> Result<Self> {
         for (what, bytes) in [("request", self.request), ("response", self.response)] {
             if bytes == 0 || bytes > MESSAGE_BYTES_MAX {
-                return Err(Error::usage(format!("workload `{text}`: a {what} of {bytes} bytes"))
-                    .hint(format!("sizes go from 1 to {MESSAGE_BYTES_MAX} bytes")));
+                return Err(Error::usage(format!("workload `{text}`: a {what} of {bytes} bytes is not possible"))
+                    .hint(format!("use a size from 1 to {MESSAGE_BYTES_MAX} bytes")));
             }
         }
         if self.udp && self.shape != Shape::Rr {
-            return Err(Error::usage(format!(
-                "workload `{text}`: UDP carries request-response and streams to the client"
-            ))
-            .hint("write `udp-rr:REQUEST/RESPONSE` or `udp-strg:BYTES`"));
+            return Err(Error::usage(format!("workload `{text}`: UDP supports only the workload types rr and strg"))
+                .hint("write `udp-rr:REQUEST/RESPONSE` or `udp-strg:BYTES`"));
         }
         if self.udp && self.request.max(self.response) > DATAGRAM_BYTES_MAX {
-            return Err(Error::usage(format!("workload `{text}`: a UDP message is one datagram"))
-                .hint(format!("sizes go from 8 to {DATAGRAM_BYTES_MAX} bytes")));
+            return Err(Error::usage(format!("workload `{text}`: a UDP message must fit into one datagram"))
+                .hint(format!("use a size from 8 to {DATAGRAM_BYTES_MAX} bytes")));
         }
         if self.udp && self.request < 8 {
-            return Err(Error::usage(format!("workload `{text}`: a UDP request carries an 8-byte transaction number"))
-                .hint("ask for at least 8 bytes"));
+            return Err(Error::usage(format!(
+                "workload `{text}`: a UDP request is too short, because it must hold an \
+                8-byte transaction number"
+            ))
+            .hint("use a request of at least 8 bytes"));
         }
         Ok(self)
     }
@@ -236,8 +241,8 @@ impl FromStr for Workload {
         let unknown = || {
             let names: Vec<_> = PRESETS.iter().map(|preset| preset.name).collect();
             Error::usage(format!("unknown workload `{text}`")).hint(format!(
-                "workloads: {}; or rr:REQUEST/RESPONSE, crr:, strg:, strp:, udp-rr: with sizes such as 200, 8k, 20m; or \
-                 udp-strg:BYTES, udp-strg:BYTES@RATE with a rate such as 50MB/s",
+                "use a name: {}; or TYPE:REQUEST/RESPONSE with TYPE rr, crr, strg, strp or udp-rr, and sizes such as \
+                 200, 8k, 20m; or udp-strg:BYTES, or udp-strg:BYTES@RATE with a rate such as 50MB/s",
                 names.join(", ")
             ))
         };
@@ -327,7 +332,8 @@ impl<'de> Deserialize<'de> for Workload {
 /// Returns an error of kind `Usage` if the text is not a number, has an unknown suffix, or is too large for a `u64`.
 pub fn parse_size(text: &str) -> Result<u64> {
     let bad = || {
-        Error::usage(format!("`{text}` is no size")).hint("digits with an optional k, m or g (1,024 and its powers)")
+        Error::usage(format!("`{text}` is not a size"))
+            .hint("write digits with an optional suffix: k (1,024), m (1,024²) or g (1,024³)")
     };
     let (digits, shift) = match text.char_indices().last() {
         Some((at, 'k' | 'K')) => (&text[..at], 10),

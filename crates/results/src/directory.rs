@@ -355,7 +355,7 @@ fn need_device(stat: &Stat) -> io::Result<()> {
 
 /// Translates ELOOP: with `O_NOFOLLOW`, the kernel reports a symbolic link as "too many symbolic links".
 fn no_link(error: Errno) -> io::Error {
-    if error == Errno::LOOP { io::Error::other("it is a symbolic link, no regular file") } else { error.into() }
+    if error == Errno::LOOP { io::Error::other("it is a symbolic link, not a regular file") } else { error.into() }
 }
 
 /// Returns true if the owner is the caller or root. Root is trusted because it could change everything anyway.

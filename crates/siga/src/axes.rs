@@ -279,9 +279,8 @@ impl Axes {
     fn firewall(&self, plan: &mut Plan) -> Result<()> {
         let Some(files) = &self.firewall else { return Ok(()) };
         if let Some(file) = files.iter().find(|file| !file.ends_with(".nft")) {
-            return Err(Error::usage(format!("--firewall {file}: the name of a packet filter ends in .nft")).hint(
-                "give a file with rules in the language of nft, or --level with a shipped level such as conntrack",
-            ));
+            return Err(Error::usage(format!("--firewall {file}: the name of a packet filter ends in .nft"))
+                .hint("name a file with rules in nft's syntax, or --level with a shipped level such as conntrack"));
         }
         plan.levels = ["plain".to_owned()].into_iter().chain(files.iter().cloned()).collect();
         plan.question = "What does the packet filter cost, and where?".to_owned();

@@ -273,14 +273,18 @@ fn every_workload_crosses_at_both_levels_and_the_driver_features_are_read_back()
     let compared = bench.run("compare 420 430 --run run").ok().out;
     assert!(!compared.contains("buffer_count:") && !compared.contains("full:"), "{compared}");
     let on_veth = bench.run("plan --path hipersockets,veth --level 420 --workload rr-1-1").ok().out;
-    assert!(on_veth.contains("level 420 sets siga's own guests, and veth is the kernel's"), "{on_veth}");
+    assert!(
+        on_veth.contains("level 420 sets driver features of siga's own networks, but veth is a kernel path"),
+        "{on_veth}"
+    );
 }
 
 #[test]
 fn a_note_says_that_the_waiting_policy_of_a_level_overrides_the_option() {
     let bench = Bench::new();
     let axes = "--path hipersockets --workload rr-1-1 --clients 1 --level 420,430 --wait poll";
-    let told = "note: guests wait by `block` at 420, by `adaptive` at 430, and not by `poll`: these levels say how";
+    let told = "note: guests do not use `poll` where a level sets their waiting policy: `block` at 420, `adaptive` at \
+        430";
     let planned = bench.run(&format!("plan {axes}")).ok();
     assert!(planned.err.contains(told) && !planned.out.contains("note"), "{planned}");
     let ended = bench.run(&format!("run --out run {axes} --seconds 0.05 --warm-up 0 --trials 1")).ok();
@@ -326,11 +330,11 @@ fn a_cell_that_a_siga_network_cannot_run_is_skipped_with_the_reason() {
     let planned = |arguments: &str| bench.run(&format!("plan --workload rr-1-1 --clients 2 {arguments}")).ok().out;
     let both = "--path hipersockets-routed,veth-routed";
     assert!(planned(&format!("{both} --processes")).contains("a guest is one process"));
-    assert!(planned(&format!("{both} --plant router=5")).contains("kernel's routers alone"));
-    assert!(planned(&format!("{both} --level gro-off")).contains("level gro-off sets gro of the kernel's networks"));
+    assert!(planned(&format!("{both} --plant router=5")).contains("only kernel routers do"));
+    assert!(planned(&format!("{both} --level gro-off")).contains("level gro-off sets kernel settings (gro)"));
     assert!(!planned(&format!("{both} --level bbr")).contains("siga's stack has"));
     assert!(planned(&format!("{both} --wait adaptive")).contains("ends of veth-routed sleep (block) or ask (poll)"));
-    assert!(planned(&format!("{both} --mtu 65535")).contains("takes an MTU of 576 to 57344 bytes"));
+    assert!(planned(&format!("{both} --mtu 65535")).contains("supports an MTU of 576 to 57344 bytes"));
     bench.run("plan --path hipersockets --processes").refused(2, &["no cell of the plan can be"]);
 }
 

@@ -17,7 +17,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("run --workload crr-64", &["unknown workload `crr-64`", "strg-20m"]),
     ("run --workload rr:0/1", &["a request of 0 bytes", "1 to 1073741824"]),
     ("run --workload rr:1/2g", &["a response of 2147483648 bytes"]),
-    ("run --workload rr:1/99999999999999999999", &["`99999999999999999999` is no size"]),
+    ("run --workload rr:1/99999999999999999999", &["`99999999999999999999` is not a size"]),
     ("run --workload udp-rr:8/65508", &["one datagram"]),
     ("run --workload udp-strg:8/8", &["UDP"]),
     ("run --command true --path veth", &["--command", "--path"]),
@@ -32,17 +32,17 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("run --format yaml", &["unknown format `yaml`", "csv"]),
     ("run --layout wide", &["unknown layout `wide`", "zvm"]),
     ("run --accounting guess", &["profile, subtract or tick"]),
-    ("run --clients 0", &["0 clients", "1 to 10000"]),
-    ("run --clients 10001", &["10001 clients", "1 to 10000"]),
+    ("run --clients 0", &["0 client-server pairs", "1 to 10000"]),
+    ("run --clients 10001", &["10001 client-server pairs", "1 to 10000"]),
     ("run --clients many", &["--clients"]),
-    ("run --processes --clients 1001", &["1001 clients with a process each", "1000"]),
+    ("run --processes --clients 1001", &["1001 client-server pairs are too many", "1000"]),
     ("run --processes --clients 2 --port 65535", &["65535", "--port"]),
-    ("run --path veth --mtu 67", &["veth takes an MTU of", "not 67", "--mtu"]),
+    ("run --path veth --mtu 67", &["veth supports an MTU of", "not 67", "--mtu"]),
     ("run --path veth,bridge --mtu 65536", &["65535 bytes, not 65536"]),
     ("run --path veth --ipv6 --mtu 1279", &["1280", "not 1279"]),
-    ("run --path unix --workload udp-rr:8/8", &["unix has no UDP"]),
-    ("run --path unix --ipv6", &["unix has no addresses"]),
-    ("run --client local --server local --mtu 90000", &["takes an MTU of 128 to 32807 bytes, not 90000"]),
+    ("run --path unix --workload udp-rr:8/8", &["unix does not support UDP"]),
+    ("run --path unix --ipv6", &["unix has no IP addresses"]),
+    ("run --client local --server local --mtu 90000", &["supports an MTU of 128 to 32807 bytes, not 90000"]),
     ("run --seconds 0", &["seconds = 0"]),
     ("run --seconds nan", &["seconds = NaN"]),
     ("run --warm-up=-1", &["warm_up_seconds = -1"]),
@@ -50,12 +50,12 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("run --trials 0", &["trials = 0"]),
     ("run --trials 1001", &["trials = 1001"]),
     ("run --rate 0", &["rate = 0"]),
-    ("run --rate 5 --workload strg-20m", &["no transactions to plan"]),
-    ("run --write 0", &["a write of 0 bytes", "--write"]),
+    ("run --rate 5 --workload strg-20m", &["no transactions that could start at planned times"]),
+    ("run --write 0", &["a write size of 0 bytes", "--write"]),
     ("run --write 17m", &["17825792"]),
-    ("run --write x", &["`x` is no size"]),
+    ("run --write x", &["`x` is not a size"]),
     ("run --seed 18446744073709551615", &["seed", "9223372036854775807"]),
-    ("run --client-cpus zero", &["`zero` is no list of CPUs"]),
+    ("run --client-cpus zero", &["`zero` is not a list of CPUs"]),
     ("run --wait maybe", &["block, adaptive or poll"]),
     ("run --close both", &["server or client"]),
     ("run --plant client", &["`client` is not a cost to plant", "--plant client=US"]),
@@ -63,12 +63,12 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("run --plant client=x", &["`client=x` is not a cost to plant"]),
     ("run --plant client=-1", &["plant.client_us = -1"]),
     ("run --plant router=51 --path veth-routed", &["plant.router_us = 51", "50"]),
-    ("run --plant router=5 --path veth", &["no path has one", "veth-routed"]),
+    ("run --plant router=5 --path veth", &["no kernel path of the plan has a router", "veth-routed"]),
     ("run --plant delay=200000 --path veth --workload udp-rr:8/8", &["plant.delay_us = 200000", "lost"]),
     ("run --client local", &["--server"]),
-    ("run --client local --server moon", &["`moon` is no place", "netns:NAME"]),
-    ("run --client local --server pid:0", &["`pid:0` is no place"]),
-    ("run --client local --server ssh:-oProxyCommand=x", &["is no place"]),
+    ("run --client local --server moon", &["`moon` is not a place", "netns:NAME"]),
+    ("run --client local --server pid:0", &["`pid:0` is not a place"]),
+    ("run --client local --server ssh:-oProxyCommand=x", &["is not a place"]),
     ("run --server-address 127.0.0.1", &["server address", "--client and --server"]),
     ("run --firewall absent.nft", &["cannot read the packet filter absent.nft"]),
     ("run --firewall conntrack", &["ends in .nft", "--level"]),
@@ -107,7 +107,7 @@ fn plan_prints_the_matrix_its_skipped_cells_and_its_duration() {
     let bench = Bench::new();
     let ended = bench.run("plan --path veth,unix --workload rr-1-1,udp-rr:8/8 --clients 1,1,3 --trials 2").ok();
     assert_eq!(ended.out.matches("rr-1-1").count(), 4, "equal cells are one: {ended}");
-    assert!(ended.out.contains("unix udp-rr:8/8 x3: skipped: unix has no UDP"), "{ended}");
+    assert!(ended.out.contains("unix udp-rr:8/8 x3: skipped: unix does not support UDP"), "{ended}");
     assert!(ended.out.contains("6 cells, 2 rounds of trials, about"), "{ended}");
     assert_eq!(ended.err, "");
     serde_json::from_str::<serde_json::Value>(&bench.run("plan --schema").ok().out).unwrap();
@@ -177,7 +177,7 @@ fn reports_are_printed_as_text_json_csv_and_markdown() {
             && ended.out.contains("8 trials in run"),
         "{ended}"
     );
-    assert!(ended.err.contains("unix udp-rr:8/8 x1: unix has no UDP"), "{ended}");
+    assert!(ended.err.contains("unix udp-rr:8/8 x1: unix does not support UDP"), "{ended}");
     assert!(ended.err.contains("1 of 9 cells have no figure"), "{ended}");
 
     let shown = bench.run("show run").ok();

@@ -165,7 +165,7 @@ impl Control {
         match may.and_then(|()| self.pairs.want(&self.topology, issuer, &own, &member, runs)) {
             Ok(orders) => self.send_all(Some(asker), orders),
             Err(why) => {
-                self.log.of_guest(asker, &format!("guest {asker}: {own} does not couple to {member}: {why}"));
+                self.log.of_guest(asker, &format!("guest {asker}: {own} cannot connect to {member}: {why}"));
                 self.send_order(asker, &Order::Refused { device, member, why }, Vec::new());
             }
         }

@@ -67,7 +67,8 @@ impl Control {
             return Ok(());
         }
         let names: Vec<&str> = self.guests.keys().map(Name::as_str).collect();
-        Err(Error::usage(format!("the topology has no guest {guest}")).hint(format!("guests: {}", names.join(", "))))
+        Err(Error::usage(format!("the topology defines no guest {guest}"))
+            .hint(format!("guests: {}", names.join(", "))))
     }
 
     pub(super) fn running(&self, guest: &Name) -> Result<()> {

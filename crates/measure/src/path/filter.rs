@@ -218,7 +218,7 @@ fn fnv(hash: u64, bytes: &[u8]) -> u64 {
 
 const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 
-const INSTALL: &str = "install nftables (`apt-get install nftables`), or leave `nftables` out of the level";
+const INSTALL: &str = "install nftables (`apt-get install nftables`), or remove `nftables` from the level";
 
 /// The program nft, and the deadline for all its runs together.
 struct Nft {

@@ -17,7 +17,7 @@ pub(super) fn check(file: File) -> Result<Topology> {
     bounded("networks", file.network.len(), limits::NETWORKS_MAX)?;
     bounded("guests", file.guest.len(), limits::GUESTS_MAX)?;
     if file.guest.is_empty() {
-        return Err(Error::usage("the topology has no guest").hint("give it a table [guest.NAME]"));
+        return Err(Error::usage("the topology defines no guest").hint("add a table [guest.NAME]"));
     }
     let mut networks = BTreeMap::new();
     for (name, entry) in &file.network {
@@ -37,7 +37,11 @@ pub(super) fn check(file: File) -> Result<Topology> {
 }
 
 fn bounded(what: &str, count: usize, most: usize) -> Result<()> {
-    if count > most { Err(Error::usage(format!("{count} {what}, {most} are possible"))) } else { Ok(()) }
+    if count > most {
+        Err(Error::usage(format!("the file has {count} {what}; at most {most} are allowed")))
+    } else {
+        Ok(())
+    }
 }
 
 fn within<T: Copy + PartialOrd + fmt::Display>(
@@ -48,17 +52,17 @@ fn within<T: Copy + PartialOrd + fmt::Display>(
     if range.contains(&value) {
         return Ok(());
     }
-    Err(Error::usage(format!("{what}: {} to {} are possible", range.start(), range.end())))
+    Err(Error::usage(format!("{what} is outside the range {} to {}", range.start(), range.end())))
 }
 
 fn network(entry: &NetworkEntry, guests: &BTreeMap<Name, GuestEntry>) -> Result<Network> {
     let kind = match entry.kind {
         Type::Hipersockets => {
-            refuse(entry.buffer.is_some(), "buffer", "a hipersockets network has a frame")?;
+            refuse(entry.buffer.is_some(), "buffer", "a hipersockets network has `frame` instead")?;
             NetworkKind::Hipersockets { frame: frame(entry.frame.as_deref().unwrap_or("64K"))? }
         }
         Type::Vctc => {
-            refuse(entry.frame.is_some(), "frame", "a vctc network has a buffer")?;
+            refuse(entry.frame.is_some(), "frame", "a vctc network has `buffer` instead")?;
             let buffer = entry.buffer.unwrap_or(limits::VCTC_BUFFER_BYTES_DEFAULT);
             let range = limits::VCTC_BUFFER_BYTES_MIN..=limits::VCTC_BUFFER_BYTES_MAX;
             within(format_args!("a buffer of {buffer} bytes"), buffer, range)?;
@@ -67,17 +71,22 @@ fn network(entry: &NetworkEntry, guests: &BTreeMap<Name, GuestEntry>) -> Result<
     };
     let access = match entry.access {
         AccessWord::Open => {
-            refuse(!entry.grant.is_empty(), "grant", "the network is open to all; say access = \"restricted\"")?;
+            refuse(
+                !entry.grant.is_empty(),
+                "grant",
+                "every guest may use this network; set access = \"restricted\" \
+                first",
+            )?;
             Access::Open
         }
         AccessWord::Restricted => Access::Restricted(entry.grant.iter().cloned().collect()),
     };
     if let Some(unknown) = entry.grant.iter().find(|name| !guests.contains_key(*name)) {
-        return Err(Error::usage(format!("it grants access to {unknown}, and there is no such guest")));
+        return Err(Error::usage(format!("`grant` names guest {unknown}, which the topology does not define")));
     }
     let idle_seconds = entry.idle_seconds.unwrap_or(limits::IDLE_SECONDS_DEFAULT);
     if idle_seconds == 0 {
-        return Err(Error::usage("idle_seconds of 0: a pair would be given back as soon as it is made"));
+        return Err(Error::usage("idle_seconds is 0; it must be at least 1, so that a ring pair can be used"));
     }
     Ok(Network { kind, access, idle_seconds })
 }
@@ -93,9 +102,8 @@ fn frame(text: &str) -> Result<u32> {
         "24K" => Ok(24 << 10),
         "40K" => Ok(40 << 10),
         "64K" => Ok(64 << 10),
-        other => {
-            Err(Error::usage(format!("a frame of {other:?}")).hint("frames are \"16K\", \"24K\", \"40K\" or \"64K\""))
-        }
+        other => Err(Error::usage(format!("frame = {other:?} is not a frame size of HiperSockets"))
+            .hint("use \"16K\", \"24K\", \"40K\" or \"64K\"")),
     }
 }
 
@@ -124,11 +132,11 @@ fn guest(name: &Name, entry: GuestEntry, networks: &BTreeMap<Name, Network>) -> 
     let applications_max = entry.applications_max.unwrap_or(limits::APPLICATIONS_DEFAULT);
     let range = 0..=limits::APPLICATIONS_MAX;
     within(format_args!("applications_max of {applications_max}"), applications_max, range)?;
-    let external = "the guest is external, and its process is not siga's to limit";
+    let external = "the guest is external; siga cannot limit a process that it does not start";
     refuse(entry.external && entry.memory_max.is_some(), "memory_max", external)?;
     if let Some(bytes) = entry.memory_max.filter(|bytes| *bytes < limits::MEMORY_BYTES_MIN) {
         let least = limits::MEMORY_BYTES_MIN;
-        return Err(Error::usage(format!("memory_max of {bytes}: {least} is the least possible")));
+        return Err(Error::usage(format!("memory_max = {bytes} is too small; the minimum is {least} bytes")));
     }
     Ok(Guest {
         forwarding: entry.forwarding,
@@ -155,12 +163,12 @@ fn device(guest: &Name, place: usize, entry: DeviceEntry, networks: &BTreeMap<Na
     let kind = network.kind;
     if let Some(other) = entry.kind.filter(|written| written.name() != kind.name()) {
         let message =
-            format!("a {} device does not couple to {}, which is {}", other.name(), entry.network, kind.name());
+            format!("a {} device cannot connect to {}, which is {}", other.name(), entry.network, kind.name());
         return Err(at(Error::usage(message)));
     }
     if !network.access.admits(guest) {
         let message = format!("network {} is restricted and does not grant access to {guest}", entry.network);
-        return Err(at(Error::usage(message).hint(format!("add it: grant = [\"{guest}\"]"))));
+        return Err(at(Error::usage(message).hint(format!("grant access: grant = [\"{guest}\"]"))));
     }
     bounded("addresses", entry.addresses.len(), limits::ADDRESSES_MAX).map_err(at)?;
     let addresses = entry.addresses.iter().map(|own| own_address(own)).collect::<Result<Vec<_>>>().map_err(at)?;
@@ -177,7 +185,7 @@ fn mtu(asked: Option<u32>, kind: NetworkKind, addresses: &[IpNet]) -> Result<u16
         if addresses.iter().any(|own| own.addr().is_ipv6()) { limits::MTU_IPV6_MIN } else { limits::MTU_IPV4_MIN };
     let most = kind.mtu_max();
     let mtu = asked.unwrap_or(most);
-    within(format_args!("an MTU of {mtu} bytes on {kind}"), mtu, least..=most)?;
+    within(format_args!("an MTU of {mtu} bytes (on {kind})"), mtu, least..=most)?;
     Ok(u16::try_from(mtu).unwrap_or(u16::MAX))
 }
 
@@ -187,7 +195,7 @@ fn own_address(text: &str) -> Result<IpNet> {
     let address = own.addr();
     let odd = address.is_unspecified() || address.is_multicast() || address.is_loopback();
     if odd || matches!(address, IpAddr::V4(v4) if v4.is_broadcast() || v4.octets()[0] == 0) {
-        return Err(Error::usage(format!("{address} is not an address that a guest can have")));
+        return Err(Error::usage(format!("a guest cannot have the address {address}")));
     }
     Ok(own)
 }
@@ -201,15 +209,23 @@ fn route(written: &RouteEntry, devices: &[Device]) -> Result<(Option<Route>, Opt
     let settings = tcp_settings(&written.tcp)?;
     let settings = (!settings.is_empty()).then_some(TcpTo { to, settings });
     let Some(via) = written.via else {
-        let missing = || Error::usage("it has neither a next hop nor settings").hint("give it via or tcp");
+        let missing = || {
+            Error::usage("the route has neither a next hop nor TCP settings")
+                .hint("add `via` (next hop) or `tcp` (settings)")
+        };
         return settings.map(|settings| (None, Some(settings))).ok_or_else(missing);
     };
     if to.addr().is_ipv4() != via.is_ipv4() {
-        return Err(Error::usage(format!("{via} is of the other IP version")));
+        return Err(Error::usage(format!("the next hop {via} and the destination have different IP versions")));
     }
     let leads = |device: &Device| device.addresses.iter().any(|own| own.contains(&via));
     let device = devices.iter().position(leads);
-    let device = device.ok_or_else(|| Error::usage(format!("{via} is on the network of none of its devices")))?;
+    let device = device.ok_or_else(|| {
+        Error::usage(format!(
+            "the next hop {via} is not in the subnet of any device of \
+        the guest"
+        ))
+    })?;
     Ok((Some(Route { to, via, device }), settings))
 }
 

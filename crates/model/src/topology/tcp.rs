@@ -9,7 +9,10 @@ use toml::Value;
 /// Converts the values of a table to text, as Linux has it: several numbers are separated by spaces, and true is 1.
 pub(super) fn tcp_settings(table: &BTreeMap<String, Value>) -> Result<TcpSettings> {
     if table.len() > TCP_SETTINGS_MAX {
-        return Err(Error::usage(format!("{} settings of tcp, {TCP_SETTINGS_MAX} are possible", table.len())));
+        return Err(Error::usage(format!(
+            "`tcp` has {} settings; at most {TCP_SETTINGS_MAX} are allowed",
+            table.len()
+        )));
     }
     table.iter().map(|(name, value)| Ok((name.clone(), text(name, value)?))).collect()
 }
@@ -23,8 +26,8 @@ fn text(name: &str, value: &Value) -> Result<String> {
             Ok(values.iter().map(Value::to_string).collect::<Vec<_>>().join(" "))
         }
         Value::Array(_) | Value::Float(_) | Value::Datetime(_) | Value::Table(_) => {
-            let message = format!("the value of tcp.{name} is not one of a setting");
-            Err(Error::usage(message).hint("write a number, true, false, a text, or an array of whole numbers"))
+            let message = format!("the value of tcp.{name} has a type that no setting has");
+            Err(Error::usage(message).hint("write a number, true, false, a string, or an array of integers"))
         }
     }
 }

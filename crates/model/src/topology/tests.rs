@@ -86,41 +86,50 @@ fn a_contradictory_topology_is_refused_with_its_place() {
         ("type = \"vctc\"", "type = \"token-ring\"", "unknown variant `token-ring`"),
         ("10.0.2.2/24", "10.0.2.1/24", "10.0.2.1 is an address of guest router and of guest server"),
         ("10.0.2.2/24", "10.0.2.2", "is not an address with a prefix length"),
-        ("10.0.2.2/24", "224.0.0.1/24", "is not an address that a guest can have"),
+        ("10.0.2.2/24", "224.0.0.1/24", "a guest cannot have the address"),
         (
             "type = \"hipersockets\"\nnetwork = \"lan\"",
             "type = \"vctc\"\nnetwork = \"lan\"",
-            "a vctc device does not couple to lan",
+            "a vctc device cannot connect to lan",
         ),
         (
             "mtu = 57344",
             "mtu = 65535",
-            "guest client: device dev0: an MTU of 65535 bytes on vctc, blocks of 65535 bytes: 1280 to 65527",
+            "guest client: device dev0: an MTU of 65535 bytes (on vctc, blocks of 65535 bytes) is outside the range 1280 to 65527",
         ),
-        ("mtu = 57344", "mtu = 1279", "1280 to 65527 are possible"),
+        ("mtu = 57344", "mtu = 1279", "outside the range 1280 to 65527"),
         (
             "grant = [\"router\", \"server\"]",
             "grant = [\"router\"]",
             "is restricted and does not grant access to server",
         ),
-        ("grant = [\"router\", \"server\"]", "grant = [\"router\", \"sever\"]", "there is no such guest"),
+        ("grant = [\"router\", \"server\"]", "grant = [\"router\", \"sever\"]", "which the topology does not define"),
         ("buffer = 65535", "buffer = 65536", "network link: a buffer of 65536 bytes"),
         ("buffer = 65535", "frame = \"64K\"", "the key frame does not belong here"),
         ("type = \"vctc\"", "type = \"hipersockets\"", "the key buffer does not belong here"),
-        ("via = \"10.0.1.2\"", "via = \"10.0.9.2\"", "route to default: 10.0.9.2 is on the network of none"),
-        ("to = \"default\"", "to = \"fd00::/8\"", "is of the other IP version"),
+        (
+            "via = \"10.0.1.2\"",
+            "via = \"10.0.9.2\"",
+            "route to default: the next hop 10.0.9.2 is not in the subnet of any device",
+        ),
+        ("to = \"default\"", "to = \"fd00::/8\"", "have different IP versions"),
         ("[guest.server]\nexternal", "[guest.\"ser ver\"]\nexternal", "is not a name"),
         ("name = \"hsi0\"", "name = \"dev0\"", "two devices are called dev0"),
         (
             "network = \"lan\"\naddresses = [\"10.0.2.2/24\"]",
             "network = \"link\"\naddresses = [\"10.0.1.3/24\"]",
-            "3 devices on a virtual CTC, 2 are possible",
+            "the file has 3 devices on a virtual CTC; at most 2 are allowed",
         ),
         ("network = \"lan\"\naddresses = [\"10.0.2.2/24\"]", "network = \"wan\"", "there is no network wan"),
         ("[guest.server]", "[guest.server]\nmemory_max = 1000000000", "the key memory_max does not belong here"),
-        ("[guest.router]", "[guest.router]\nmemory_max = 1000000", "memory_max of 1000000: 67108864 is the least"),
-        ("[guest.server]", "[guest.server]\narena_bytes = 4096", "262144 to 1073741824 are possible"),
-        ("[guest.server]", "[guest.server]\napplications_max = 1025", "0 to 1024 are possible"),
+        (
+            "[guest.router]",
+            "[guest.router]\nmemory_max = 1000000",
+            "memory_max = 1000000 is too small; the minimum is \
+            67108864 bytes",
+        ),
+        ("[guest.server]", "[guest.server]\narena_bytes = 4096", "outside the range 262144 to 1073741824"),
+        ("[guest.server]", "[guest.server]\napplications_max = 1025", "outside the range 0 to 1024"),
     ];
     for (from, to, why) in cases {
         let error = refused(from, to);
@@ -179,7 +188,7 @@ fn settings_of_tcp_are_read_as_the_text_that_linux_has_for_guests_and_prefixes()
     let without = refused("via = \"10.0.1.2\"\n", "");
     assert!(without.contains("route to default"), "{without}");
     let odd = refused("[guest.client]\n", "[guest.client]\ntcp = { tcp_sack = 1.5 }\n");
-    assert!(odd.contains("guest client: the value of tcp.tcp_sack is not one of a setting"), "{odd}");
+    assert!(odd.contains("guest client: the value of tcp.tcp_sack has a type that no setting has"), "{odd}");
     let neither = refused("via = \"10.0.1.2\"\n", "via = \"10.0.1.2\"\n[[guest.client.route]]\nto = \"10.0.1.0/24\"\n");
-    assert!(neither.contains("route to 10.0.1.0/24: it has neither a next hop nor settings"), "{neither}");
+    assert!(neither.contains("route to 10.0.1.0/24: the route has neither a next hop nor TCP settings"), "{neither}");
 }

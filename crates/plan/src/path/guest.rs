@@ -90,14 +90,26 @@ impl GuestPath {
         match (self.medium, self.routed, self.attach) {
             (Medium::Hipersockets, false, Attach::Embedded) => "siga: two guests on one HiperSockets network",
             (Medium::Hipersockets, true, Attach::Embedded) => {
-                "siga: client, virtual CTC, router, HiperSockets, server (Figure 1)"
+                "siga: client, virtual CTC, router, HiperSockets, server (Figure 1 of the z/VM report)"
             }
             (Medium::Vctc, false, Attach::Embedded) => "siga: two guests joined by a virtual CTC",
             (Medium::Vctc, true, Attach::Embedded) => "siga: client, virtual CTC, router, virtual CTC, server",
-            (Medium::Hipersockets, false, Attach::Iucv) => "siga: applications of two guests on HiperSockets",
-            (Medium::Hipersockets, true, Attach::Iucv) => "siga: Figure 1, its applications over IUCV",
-            (Medium::Vctc, false, Attach::Iucv) => "siga: applications of two guests joined by a virtual CTC",
-            (Medium::Vctc, true, Attach::Iucv) => "siga: applications of two guests behind virtual CTCs and a router",
+            (Medium::Hipersockets, false, Attach::Iucv) => {
+                "siga: applications of two guests on HiperSockets, over \
+                IUCV"
+            }
+            (Medium::Hipersockets, true, Attach::Iucv) => {
+                "siga: the path of Figure 1, with applications that use \
+                their guests' stacks over IUCV"
+            }
+            (Medium::Vctc, false, Attach::Iucv) => {
+                "siga: applications of two guests joined by a virtual CTC, over \
+                IUCV"
+            }
+            (Medium::Vctc, true, Attach::Iucv) => {
+                "siga: applications of two guests joined by virtual CTCs and a \
+                router, over IUCV"
+            }
         }
     }
 

@@ -24,13 +24,13 @@ impl Plan {
         let axes_long = axes.into_iter().map(|(name, length)| (name, length, limits::CELLS_MAX));
         if let Some((name, length, most)) = axes_long.chain(lists).find(|(_, length, most)| length > most) {
             return Err(Error::usage(format!("`{name}` of the plan has {length} entries"))
-                .hint(format!("it takes up to {most}")));
+                .hint(format!("at most {most} are allowed")));
         }
         let combinations = axes.into_iter().fold(1_usize, |all, (_, length)| all.saturating_mul(length.max(1)));
         if combinations > limits::COMBINATIONS_MAX {
             let most = limits::COMBINATIONS_MAX;
             return Err(Error::usage(format!("the plan's axes have {combinations} combinations"))
-                .hint(format!("they may have up to {most}; shorten them, or spread them over several plans")));
+                .hint(format!("at most {most} are allowed; remove values, or split the plan into several plans")));
         }
         Ok(())
     }
@@ -46,12 +46,15 @@ impl Plan {
         }
         if self.load.len() > limits::LOADS_MAX {
             let most = limits::LOADS_MAX;
-            return Err(Error::usage(format!("the plan offers {} loads", self.load.len()))
-                .hint(format!("it takes up to {most}")));
+            return Err(Error::usage(format!("the plan has {} loads", self.load.len()))
+                .hint(format!("at most {most} are allowed")));
         }
         if self.rate.is_some() && !self.load.is_empty() {
-            return Err(Error::usage("the plan has a rate, and loads in percent of the closed loop's rate")
-                .hint("leave one of --rate and --load out"));
+            return Err(Error::usage(
+                "the plan has both a rate and loads, but a rate and a percentage of the closed \
+                loop's rate cannot be combined",
+            )
+            .hint("remove --rate or --load"));
         }
         if let Some(trials) = self.trials {
             within("trials", f64::from(trials), 1.0, f64::from(limits::TRIALS_MAX))?;
@@ -59,7 +62,7 @@ impl Plan {
         self.plant.check()?;
         if let Some(seed) = self.seed.filter(|&seed| i64::try_from(seed).is_err()) {
             // A larger seed could not be written to a plan file, because TOML's integers are signed.
-            return Err(Error::usage(format!("seed = {seed}")).hint(format!("seed goes from 0 to {}", i64::MAX)));
+            return Err(Error::usage(format!("seed = {seed}")).hint(format!("the seed must be from 0 to {}", i64::MAX)));
         }
         Ok(())
     }
@@ -75,8 +78,11 @@ impl Plan {
             ("congestion control", self.reach.congestion != default.congestion),
         ] {
             if set && !routes.iter().any(existing) {
-                return Err(Error::usage(format!("a {what} is given, and no path is between existing places"))
-                    .hint("give --client and --server, or leave it out"));
+                return Err(Error::usage(format!(
+                    "the plan sets a {what}, which only paths between existing hosts, \
+                    namespaces or containers use, but it has no such path"
+                ))
+                .hint("name the two ends with --client and --server, or remove the setting"));
             }
         }
         self.reach.congestion.as_deref().map_or(Ok(()), check_congestion)
@@ -90,8 +96,8 @@ impl Plan {
         };
         let cells = cells_of(&|level| level.plant.is_none());
         if cells.is_empty() && !self.plant.is_none() {
-            return Err(Error::usage("the plan plants costs, and every level has its own instead")
-                .hint("leave out --plant, or the `plant` of a level"));
+            return Err(Error::usage("the plan's planted costs have no effect, because every level has its own")
+                .hint("remove --plant, or remove `plant` from a level"));
         }
         self.plant.check_use(&cells)?;
         for level in &matrix.levels {
@@ -108,19 +114,26 @@ impl Plan {
     pub(super) fn check_pairs(&self, clients: u32) -> Result<()> {
         let refused = |text: String, hint: String| Err(Error::usage(text).hint(hint));
         if clients == 0 || clients > limits::PAIRS_MAX {
-            return refused(format!("{clients} clients"), format!("--clients takes 1 to {} pairs", limits::PAIRS_MAX));
+            return refused(
+                format!("{clients} client-server pairs are not possible"),
+                format!(
+                    "--clients accepts 1 to \
+                {} pairs",
+                    limits::PAIRS_MAX
+                ),
+            );
         }
         if self.processes && clients > limits::PROCESSES_MAX {
             let most = limits::PROCESSES_MAX;
             return refused(
-                format!("{clients} clients with a process each"),
-                format!("--processes takes up to {most} pairs; without it {} can be had", limits::PAIRS_MAX),
+                format!("{clients} client-server pairs are too many for a process per pair"),
+                format!("use at most {most} pairs with --processes; without it, at most {}", limits::PAIRS_MAX),
             );
         }
         if self.processes && self.reach.port > 0 && clients > u32::from(u16::MAX - self.reach.port) + 1 {
             return refused(
-                format!("{clients} servers on ports from {} on", self.reach.port),
-                "give a lower --port: each process listens on a port of its own".into(),
+                format!("{clients} servers do not fit into the port numbers from {} up", self.reach.port),
+                "use a lower --port: with --processes, each server process listens on its own port".into(),
             );
         }
         Ok(())
@@ -132,14 +145,17 @@ impl Plant {
     fn check_use(&self, cells: &[(&Cell, &Route)]) -> Result<()> {
         let routed = |route: &Route| matches!(route, Route::Built(kind) if kind.without_router().is_some());
         if self.router_us > 0.0 && !cells.iter().any(|(_, route)| routed(route)) {
-            return Err(Error::usage("a cost is planted in the router, and no path has one")
-                .hint("add a path such as veth-routed, or leave out plant router="));
+            return Err(Error::usage(
+                "the plan plants a cost in the router, but no kernel path of the plan has a router",
+            )
+            .hint("add a path such as veth-routed, or remove router= from the planted costs"));
         }
         if self.profiler_us > 0.0 && !cells.iter().any(|(_, route)| routed(route)) {
             return Err(Error::usage(
-                "a cost is planted in the router while the profiler runs, and no path has a router",
+                "the plan plants a cost in the router while the profiler runs, but no kernel path of the plan has a \
+                    router",
             )
-            .hint("add a path such as veth-routed, or leave out plant profiler="));
+            .hint("add a path such as veth-routed, or remove profiler= from the planted costs"));
         }
         if let Some((cell, _)) =
             cells.iter().find(|(cell, _)| self.delay_us > 0.0 && cell.workload.is_datagram_stream())

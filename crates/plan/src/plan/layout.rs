@@ -27,7 +27,7 @@ impl Plan {
             match levels.iter().find(|other| other.name == level.name) {
                 Some(other) if other != level => {
                     return Err(Error::usage(format!("two levels are named `{}`", level.name))
-                        .hint("give one of their files another `name`"));
+                        .hint("change `name` in one of their files"));
                 }
                 Some(_) => {}
                 None => levels.push(level.clone()),
@@ -52,7 +52,7 @@ impl Plan {
         // `levels` must have the order in which the plan first names each level. The level in a file may have any name.
         let is_named = |(name, level): (&&str, &Level)| !Level::names().contains(name) || level.name == **name;
         if names.len() != levels.len() || !names.iter().zip(levels).all(is_named) {
-            return Err(Error::usage("these are not the levels that the plan names"));
+            return Err(Error::usage("the recorded levels differ from the levels that the plan names"));
         }
         self.lay_out(levels.to_vec(), &names.into_iter().zip(levels).collect())
     }
@@ -70,7 +70,7 @@ impl Plan {
         self.cpus()?;
         self.exclude.iter().try_for_each(|pick| pick.check(self))?;
         let level_of = |name: &str| {
-            named.get(name).copied().ok_or_else(|| Error::usage(format!("level {name} is not among those of the plan")))
+            named.get(name).copied().ok_or_else(|| Error::usage(format!("the plan does not list level {name}")))
         };
         let mut matrix = Matrix { cells: Vec::new(), levels, write_bytes: self.write_bytes()?, skipped: Vec::new() };
         for path in &self.paths {
@@ -99,11 +99,15 @@ impl Plan {
         }
         match (matrix.cells.as_slice(), matrix.skipped.first()) {
             ([], None) => {
-                let hint = "give at least one path, workload and number of clients that is not excluded";
+                let hint = "list at least one path, one workload and one number of clients, and do not exclude every \
+                    combination";
                 Err(Error::usage("the plan has no cells").hint(hint))
             }
-            ([], Some((cell, reason))) => Err(Error::usage(format!("no cell of the plan can be: {cell}: {reason}"))
-                .hint("`siga plan` with the same options shows all of them")),
+            ([], Some((cell, reason))) => Err(Error::usage(format!(
+                "no cell of the plan can be measured; the first \
+                one: {cell}: {reason}"
+            ))
+            .hint("`siga plan` with the same options lists all cells with their reasons")),
             _ => self.check_settings(&matrix).map(|()| matrix),
         }
     }
@@ -115,8 +119,8 @@ impl Plan {
     fn write_bytes(&self) -> Result<u64> {
         let bytes = parse_size(&self.write).map_err(|error| error.at("write"))?;
         if bytes == 0 || bytes > limits::WRITE_BYTES_MAX {
-            return Err(Error::usage(format!("a write of {bytes} bytes"))
-                .hint(format!("--write takes 1 to {} bytes", limits::WRITE_BYTES_MAX)));
+            return Err(Error::usage(format!("a write size of {bytes} bytes is not possible"))
+                .hint(format!("--write accepts 1 to {} bytes", limits::WRITE_BYTES_MAX)));
         }
         Ok(bytes)
     }
@@ -138,12 +142,18 @@ impl Plan {
         let route: Route = path.parse()?;
         self.check_pairs(clients)?;
         if self.rate.is_some() && workload.is_stream() {
-            return Err(Error::usage(format!("workload {workload} has no transactions to plan"))
-                .hint("--rate goes with rr and crr workloads"));
+            return Err(Error::usage(format!(
+                "workload {workload} is a stream, so it has no transactions that could \
+                start at planned times"
+            ))
+            .hint("use --rate with rr and crr workloads only"));
         }
         if !self.load.is_empty() && workload.is_stream() {
-            return Err(Error::usage(format!("workload {workload} has no transactions to plan"))
-                .hint("--load goes with rr and crr workloads"));
+            return Err(Error::usage(format!(
+                "workload {workload} is a stream, so it has no transactions that could \
+                start at planned times"
+            ))
+            .hint("use --load with rr and crr workloads only"));
         }
         let asked = mtu.or(level.mtu);
         let known = match route {
@@ -178,7 +188,7 @@ impl Plan {
         }
         if matrix.cells.len() == limits::CELLS_MAX {
             return Err(Error::usage(format!("the plan has more than {} cells", limits::CELLS_MAX))
-                .hint("shorten its axes, or spread them over several plans"));
+                .hint("remove values, or split the plan into several plans"));
         }
         matrix.cells.push(cell);
         Ok(())
@@ -211,9 +221,13 @@ impl Plan {
                 if !settings.is_empty() {
                     let settings = settings.join(", ");
                     let name = &level.name;
-                    return Ok(Some(format!("siga sets nothing in existing places, and level {name} sets {settings}")));
+                    return Ok(Some(format!(
+                        "siga changes no settings of existing hosts, namespaces or containers, but \
+                        level {name} sets {settings}"
+                    )));
                 }
-                let reason = "in existing places siga limits the segments of TCP to an MTU, and a datagram has none";
+                let reason = "between existing hosts, namespaces or containers, siga can apply an MTU to TCP segments \
+                    only, but the workload uses UDP";
                 (udp.then(|| reason.to_owned()), Some(place::mtu_range(self.ipv6)))
             }
         };
@@ -226,12 +240,12 @@ impl Plan {
         if let (Some(asked), Some(own)) = (asked_mtu, level.mtu)
             && asked != own
         {
-            return Ok(Some(format!("level {} has an MTU of its own, {own}", level.name)));
+            return Ok(Some(format!("level {} sets the MTU {own}, which differs from this cell's", level.name)));
         }
         if let (Some(mtu), Some((least, most))) = (asked_mtu, range)
             && !(least..=most).contains(&mtu)
         {
-            let text = format!("{route} takes an MTU of {least} to {most} bytes, not {mtu}");
+            let text = format!("{route} supports an MTU of {least} to {most} bytes, not {mtu}");
             let elsewhere = self.paths.iter().any(|path| {
                 let range = match path.parse() {
                     Ok(Route::Built(kind)) => kind.mtu_range(self.ipv6),
@@ -242,8 +256,8 @@ impl Plan {
                 range.is_some_and(|(l, m)| (l..=m).contains(&mtu))
             });
             let hint = match level.mtu {
-                Some(_) => format!("leave level {} out, or give it another `mtu`", level.name),
-                None => "give another --mtu".into(),
+                Some(_) => format!("remove level {}, or change its `mtu`", level.name),
+                None => "choose another --mtu".into(),
             };
             return if elsewhere { Ok(Some(text)) } else { Err(Error::usage(text).hint(hint)) };
         }
@@ -254,12 +268,12 @@ impl Plan {
         }
         if workload.udp && level.io_uring {
             return Ok(Some(format!(
-                "level {} serves TCP sockets with io_uring, and the workload has UDP",
+                "level {} uses io_uring, which siga supports for TCP only, but the workload uses UDP",
                 level.name
             )));
         }
         if self.ipv6 && *route == Route::Built(PathKind::Unix) {
-            return Ok(Some(format!("{route} has no addresses, so no IPv6")));
+            return Ok(Some(format!("{route} has no IP addresses, so it does not support IPv6")));
         }
         Ok(None)
     }
@@ -267,11 +281,14 @@ impl Plan {
     /// Returns a setting of the plan or of the level that a path over siga's own network does not support, if there is one.
     fn lacks(&self, path: GuestPath, level: &Level) -> Option<String> {
         if self.processes {
-            return Some(format!("each end of {path} is one guest, and a guest is one process"));
+            return Some(format!(
+                "{path} does not support a process per pair: its client and its server are guests, \
+                and a guest is one process"
+            ));
         }
         let plant = level.plant.unwrap_or(self.plant);
         if path.routed && (plant.router_us > 0.0 || plant.profiler_us > 0.0) {
-            return Some(format!("a cost can be planted in the kernel's routers alone, not in that of {path}"));
+            return Some(format!("{path} does not support a planted cost in its router; only kernel routers do"));
         }
         path.lacks(level)
     }

@@ -63,14 +63,14 @@ fn a_level_that_sets_waiting_is_named_in_a_note() {
         plan.waits_otherwise(&plan.matrix().unwrap())
     };
     let levels = "paths = [\"hipersockets\"]\nlevels = [\"420\", \"430\"]\n";
-    let poll = "guests wait by `block` at 420, by `adaptive` at 430, and not by `poll`: these levels say how";
+    let poll = "guests do not use `poll` where a level sets their waiting policy: `block` at 420, `adaptive` at 430";
     assert_eq!(told(&format!("{levels}wait = \"poll\"")).as_deref(), Some(poll));
-    let block = "guests wait by `adaptive` at 430, and not by `block`: these levels say how";
+    let block = "guests do not use `block` where a level sets their waiting policy: `adaptive` at 430";
     assert_eq!(told(levels).as_deref(), Some(block));
     assert_eq!(told("paths = [\"hipersockets\"]\nlevels = [\"420\", \"reno\"]"), None);
     assert_eq!(told("paths = [\"vctc\", \"veth\"]\nlevels = [\"reno\", \"cubic\"]\nwait = \"poll\""), None);
     let note = Plan::load("ablation").map(|plan| plan.waits_otherwise(&plan.matrix().unwrap())).unwrap().unwrap();
-    assert!(note.starts_with("guests wait by `adaptive` at 430, …, ") && note.contains(" levels), and not"), "{note}");
+    assert!(note.contains("policy: `adaptive` at 430, …, ") && note.ends_with(" levels)"), "{note}");
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn a_level_that_a_path_cannot_have_is_skipped_with_the_reason() {
     assert_eq!(of("unix").0, ["mtu-8992", "nft-100-rules"]);
     let (levels, reasons) = of("smc-loopback");
     assert_eq!(levels, ["mtu-8992", "nft-100-rules", "gro-off"]);
-    assert!(reasons[2].contains("in packets, and level gro-off sets gro"), "{reasons:?}");
+    assert!(reasons[2].contains("settings of level gro-off: gro"), "{reasons:?}");
     assert_eq!(of("sockmap").0, ["nft-100-rules"]);
     let (levels, reasons) = of("local>local");
     assert_eq!(levels, ["mtu-8992", "nft-100-rules", "gro-off"]);
@@ -204,7 +204,7 @@ fn planted_costs_of_a_level_are_checked_as_those_of_the_plan() {
     let paths = |path: &str, level: &str| format!("paths = [\"{path}\"]\nlevels = [\"plain\", \"{level}\"]\n");
     assert!(plan(&paths("veth-routed", &router)).matrix().is_ok());
     let error = refused(&paths("veth", &router));
-    assert!(error.contains("level router") && error.contains("no path has one"), "{error}");
+    assert!(error.contains("level router") && error.contains("no kernel path of the plan has a router"), "{error}");
     assert!(plan(&paths("veth", &late)).matrix().is_ok());
     let error = refused(&format!("{}workloads = [\"udp-rr:8/8\"]", paths("veth", &late)));
     assert!(error.contains("level late") && error.contains("lost"), "{error}");

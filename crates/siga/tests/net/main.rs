@@ -259,8 +259,7 @@ fn a_new_grant_ends_the_wait_after_a_refusal() {
     );
     let ping =
         |to: &str, seconds: &str| network.siga(&["ping", "anew", "hub", to, "-c", "1", "-W", seconds]).status.code();
-    let refusals =
-        || network.log().lines().filter(|line| line.contains("hub.dev0 does not couple to two.dev0")).count();
+    let refusals = || network.log().lines().filter(|line| line.contains("hub.dev0 cannot connect to two.dev0")).count();
     assert_eq!(ping("10.0.2.2", ANSWERED), Some(0));
     let begun = Instant::now();
     assert_eq!(ping("10.0.2.3", "0.3"), Some(4));
