@@ -18,7 +18,7 @@ pub(super) struct Facts {
     pub(super) other_runs: u32,
     /// Largest factor between a figure of the probe and its median over the run; `None` if there are too few probes.
     pub(super) probe_factor: Option<f64>,
-    /// How often an interface of the path lost its carrier.
+    /// How often a network interface of the path went down.
     pub(super) carrier_losses: u64,
     /// Number of attempts that gave no result.
     pub(super) lost_attempts: u32,

@@ -52,7 +52,7 @@ impl<'a> Output<'a> {
     ///
     /// # Errors
     /// - Usage: the file exists and siga did not write it, or it is a directory.
-    /// - Environment: the file cannot be written, or a symbolic link of another user leads to it.
+    /// - Environment: the file cannot be written, or a symbolic link that belongs to another user leads to it.
     pub fn file(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
         let (directory, goal) = Directory::around(path).map_err(|error| cannot(&name, error))?;

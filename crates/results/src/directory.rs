@@ -70,7 +70,8 @@ impl Directory {
     /// Opens a directory of the caller for writing. Each of its files must belong to the caller, too.
     ///
     /// # Errors
-    /// Returns an error if the directory belongs to another user, or if others may write to it. A symbolic link of another user
+    /// Returns an error if the directory belongs to another user, or if other users may write to it. A symbolic link
+    /// that belongs to another user
     /// in the path is also an error. Otherwise returns the kernel's error.
     pub fn own(path: &Path) -> io::Result<Self> {
         Self::reach(&resolve(path, false)?, path)
@@ -106,7 +107,8 @@ impl Directory {
     /// the caller and of root are followed, also if `path` itself is one.
     ///
     /// # Errors
-    /// Returns an error if there is no such directory, or if the path contains a symbolic link of another user.
+    /// Returns an error if there is no such directory, or if the path contains a symbolic link that belongs to another
+    /// user.
     pub fn around(path: &Path) -> io::Result<(Self, OsString)> {
         let (descriptor, name) = resolve(path, false)?;
         Ok((Self { descriptor, path: path.parent().unwrap_or(path).to_owned(), is_own: false }, name))
@@ -125,7 +127,7 @@ impl Directory {
     /// Converts a directory that was opened for reading into one for writing, under the rules of `own`.
     ///
     /// # Errors
-    /// Returns an error if the directory belongs to another user, or if others may write to it.
+    /// Returns an error if the directory belongs to another user, or if other users may write to it.
     pub fn into_own(mut self) -> io::Result<Self> {
         self.is_own = true;
         self.check(&fstat(&self.descriptor)?, &self.path)?;
@@ -206,7 +208,7 @@ impl Directory {
         file::need_regular(&stat)?;
         self.check(&stat, &self.place(name))?;
         if stat.st_nlink > 1 {
-            return Err(io::Error::other("it has another name elsewhere (a hard link)"));
+            return Err(io::Error::other("it has a second name (hard link)"));
         }
         Ok(file)
     }
@@ -330,7 +332,10 @@ fn need_own(stat: &Stat, owner: u32, place: &Path) -> io::Result<()> {
         return Err(io::Error::other(format!("it belongs to user {}, not to user {owner}", stat.st_uid)));
     }
     if Mode::from_raw_mode(stat.st_mode).intersects(Mode::WGRP | Mode::WOTH) {
-        return Err(io::Error::other(format!("others may write to it (`chmod go-w {}` ends that)", place.display())));
+        return Err(io::Error::other(format!(
+            "other users may write to it; `chmod go-w {}` removes that permission",
+            place.display()
+        )));
     }
     Ok(())
 }
@@ -338,7 +343,7 @@ fn need_own(stat: &Stat, owner: u32, place: &Path) -> io::Result<()> {
 /// Checks that `name` is the name of an entry: not empty, no slash, not `.` or `..`.
 fn part(name: &OsStr) -> io::Result<&OsStr> {
     let is_part = !name.is_empty() && name != "." && name != ".." && !name.as_bytes().contains(&b'/');
-    is_part.then_some(name).ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "it is no name of a file"))
+    is_part.then_some(name).ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "it is not a file name"))
 }
 
 fn need_device(stat: &Stat) -> io::Result<()> {
@@ -349,7 +354,7 @@ fn need_device(stat: &Stat) -> io::Result<()> {
     if is_trusted(stat) {
         Ok(())
     } else {
-        Err(io::Error::other(format!("it is {} of another user", file::type_name(file_type))))
+        Err(io::Error::other(format!("it is {} that belongs to another user", file::type_name(file_type))))
     }
 }
 
@@ -404,7 +409,10 @@ fn resolve(path: &Path, make: bool) -> io::Result<(OwnedFd, OsString)> {
                 return Err(Errno::LOOP.into());
             }
             if !is_trusted(&stat) {
-                return Err(io::Error::other(format!("{} is a symbolic link of another user", name.display())));
+                return Err(io::Error::other(format!(
+                    "{} is a symbolic link that belongs to another user",
+                    name.display()
+                )));
             }
             // Read the link through the descriptor that was checked, because another user could have replaced the link at the
             // path.

@@ -57,11 +57,11 @@ impl Cause {
     /// Returns what happened, in words. `extent` is that of [`Disturbance::causes`].
     fn words(self, extent: f64) -> String {
         match self {
-            Self::Steal => format!("the host took {:.0}% of the CPU time", 100.0 * extent),
+            Self::Steal => format!("the hypervisor took {:.0}% of the CPU time", 100.0 * extent),
             Self::Others => format!("processes outside the run used {:.0}% of the CPU time", 100.0 * extent),
             Self::Probe => format!("waking a thread or moving a cache line took {extent:.1} times as long as usual"),
-            Self::Carrier => "an interface of the path lost its carrier".to_owned(),
-            Self::Stopped => "the host kept a trial from running".to_owned(),
+            Self::Carrier => "a network interface of the path went down".to_owned(),
+            Self::Stopped => "the host stalled or changed during a trial".to_owned(),
         }
     }
 }
@@ -202,7 +202,7 @@ impl Disturbance {
         });
         let said = said.collect::<Vec<_>>().join("; ");
         let figures = match self.undisturbed() {
-            0 => "the figures are from disturbed trials".to_owned(),
+            0 => "these figures come from disturbed trials".to_owned(),
             left => format!("the figures are from the other {left}"),
         };
         Some(format!("{said}; {figures}"))

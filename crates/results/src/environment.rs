@@ -186,7 +186,7 @@ pub const EMULATED: &str = "emulated machine";
 
 /// What the figures of an emulated machine mean, as the sentence without its end.
 pub const EMULATED_FIGURES: &str =
-    "a program emulates this machine's CPUs, so rates, latencies and CPU times say nothing about a real machine";
+    "a program emulates this machine's CPUs, so its rates, latencies and CPU times do not apply to a real machine";
 
 impl Environment {
     /// Returns whether the machine is known to be emulated. Its figures get no verdict, and are marked in every report.
@@ -216,7 +216,7 @@ impl Environment {
 
     fn emulated(&self) -> Option<(String, String)> {
         self.is_emulated().then(|| {
-            let message = format!("{EMULATED}: rates, latencies and CPU times say nothing about a real machine");
+            let message = format!("{EMULATED}: rates, latencies and CPU times do not apply to a real machine");
             (message, "measure on real CPUs, or in a virtual machine with KVM".into())
         })
     }
@@ -227,7 +227,7 @@ impl Environment {
         (load > limit).then(|| {
             (
                 format!(
-                    "the load average is {load:.2} on {cpus} CPUs: other programs take a varying share of the CPU time"
+                    "the load average is {load:.2} on {cpus} CPUs: other programs use a varying share of the CPU time"
                 ),
                 format!("stop it, or wait until `uptime` shows less than {limit:.1}"),
             )
@@ -237,9 +237,11 @@ impl Environment {
     fn single_cpu(&self) -> Option<(String, String)> {
         (self.cpus()? == 1).then(|| {
             (
-                "only one CPU can be used: client, router and server take turns, and every packet costs a context switch"
+                "siga may use only one CPU: client, router and server share it, so every packet costs a context switch"
                     .into(),
-                "use a host with at least two CPUs, or allow this program more (`taskset -cp $$` shows which)".into(),
+                "use a host with at least two CPUs, or allow siga to use more CPUs (`taskset -cp $$` shows the \
+                    allowed CPUs)"
+                    .into(),
             )
         })
     }
@@ -248,7 +250,7 @@ impl Environment {
         let governor = self.cpu.governor.as_deref()?;
         (!["performance", "none"].contains(&governor)).then(|| {
             (
-                format!("the CPU frequency governor is {governor}: a path that waits runs at a lower frequency"),
+                format!("the CPU frequency governor is {governor}: the CPUs lower their frequency while a path waits"),
                 "as root: cpupower frequency-set --governor performance".into(),
             )
         })
@@ -257,7 +259,7 @@ impl Environment {
     fn debug_build(&self) -> Option<(String, String)> {
         (self.program.profile == "debug").then(|| {
             (
-                "this is a debug build: most of the time is spent in siga, not in the path".into(),
+                "this is a debug build: siga itself uses most of the time, not the path".into(),
                 "build with `cargo build --release`".into(),
             )
         })
@@ -274,10 +276,10 @@ impl Environment {
         (!set.is_empty()).then(|| {
             (
                 format!(
-                    "the kernel has debug options ({}): its network code runs several times slower",
+                    "the kernel was built with debug options ({}), which make its network code several times slower",
                     set.join(", ")
                 ),
-                "start a kernel that is built without these options".into(),
+                "boot a kernel without these options".into(),
             )
         })
     }
@@ -287,8 +289,9 @@ impl Environment {
         (setting("net.ipv4.tcp_congestion_control")? == "bbr" && setting("net.core.default_qdisc")? != "fq").then(
             || {
                 (
-                    "TCP's default congestion control is bbr without the queueing discipline fq: in places that exist \
-                 already, pacing by timers costs a third of the rate or more (paths built here choose their own)"
+                    "the default TCP congestion control is bbr, but the default queueing discipline is not fq: bbr \
+                        then paces by timers, which lowers the rate between existing hosts, namespaces or containers \
+                        by a third or more (paths that siga builds set their own)"
                         .into(),
                     "as root: sysctl -w net.ipv4.tcp_congestion_control=cubic".into(),
                 )
@@ -301,9 +304,10 @@ impl Environment {
         (share > STEAL_PERCENT_MAX).then(|| {
             (
                 format!(
-                    "the hypervisor has given {share:.1}% of the CPU time since the start to others: rates will vary"
+                    "since the machine started, the hypervisor has given {share:.1}% of the CPU time to other virtual \
+                        machines, so rates will vary"
                 ),
-                "use a machine whose CPUs are its own, or measure more trials".into(),
+                "use a machine with dedicated CPUs, or measure more trials".into(),
             )
         })
     }

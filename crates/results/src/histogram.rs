@@ -95,13 +95,13 @@ pub fn decode(text: &str) -> Result<Histogram<u64>> {
 fn check_header(bytes: &[u8]) -> Result<()> {
     let damaged = |what: String| Err(Error::environment(format!("damaged histogram: {what}")));
     let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else {
-        return damaged(format!("{} bytes are no header", bytes.len()));
+        return damaged(format!("{} bytes are too short for a header", bytes.len()));
     };
     let number = |at: usize, width: usize| {
         header[at..at + width].iter().fold(0_u64, |number, &byte| number << 8 | u64::from(byte))
     };
     if number(0, 4) != COOKIE {
-        return damaged("it does not begin as one".into());
+        return damaged("the data do not begin with a histogram header".into());
     }
     let (length, there) = (number(4, 4), bytes.len() - HEADER_BYTES);
     if length != there as u64 {

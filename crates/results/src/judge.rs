@@ -65,13 +65,16 @@ pub fn runs_varying(base: &Run, new: &Run, vary: &[Vary]) -> Result<Comparison> 
     }
     let names = [base, new].map(|run| run.directory.display().to_string());
     if base.directory.canonicalize().is_ok_and(|own| new.directory.canonicalize().is_ok_and(|other| own == other)) {
-        return Err(Error::usage(format!("{} and {} are the same run", names[0], names[1]))
-            .hint("an A/A comparison takes two measurements: `siga run --level plain,aa`"));
+        return Err(Error::usage(format!(
+            "{} and {} name the same run, so there is nothing to compare",
+            names[0], names[1]
+        ))
+        .hint("an A/A comparison needs two measurements of the same setting: `siga run --level plain,aa`"));
     }
     if pairs.is_empty() {
         let first = |cells: &[Cell]| cells.first().map_or("no trial".to_owned(), ToString::to_string);
         return Err(Error::usage(format!("{} and {} have no cell in common", names[0], names[1])).hint(format!(
-            "the first has {}, the second {}",
+            "the first run has {}; the second run has {}",
             first(&own),
             first(&others)
         )));
@@ -147,13 +150,13 @@ pub fn shown(run: &Run) -> Result<Vec<Comparison>> {
 
 fn within_run(run: &Run, subject: Subject, base: &str, new: &str) -> Result<Comparison> {
     if base == new {
-        return Err(Error::usage(format!("`{base}` against itself"))
-            .hint("an A/A comparison takes two measurements: `siga run --level plain,aa`"));
+        return Err(Error::usage(format!("`{base}` cannot be compared with itself"))
+            .hint("an A/A comparison needs two measurements of the same setting: `siga run --level plain,aa`"));
     }
     let cells = run.cells();
     if cells.is_empty() {
-        return Err(Error::usage(format!("the run {} has no trial", run.directory.display()))
-            .hint("`siga show` says why its cells were skipped"));
+        return Err(Error::usage(format!("the run {} contains no trial", run.directory.display()))
+            .hint("`siga show` prints why its cells were skipped"));
     }
     let sides = Sides::of(&cells, subject, base, new);
     for (name, own) in [(base, &sides.base), (new, &sides.new)] {
@@ -162,8 +165,12 @@ fn within_run(run: &Run, subject: Subject, base: &str, new: &str) -> Result<Comp
                 let names: BTreeSet<_> = cells.iter().map(|cell| subject.of(cell)).collect();
                 names.into_iter().collect::<Vec<_>>().join(", ")
             };
-            return Err(Error::usage(format!("{} has not measured `{name}`", run.directory.display())).hint(format!(
-                "it has these levels: {}; and these paths: {}",
+            return Err(Error::usage(format!(
+                "the run {} contains no measurement of `{name}`",
+                run.directory.display()
+            ))
+            .hint(format!(
+                "the run has these levels: {}; and these paths: {}",
                 list(Subject::Levels),
                 list(Subject::Paths)
             )));
@@ -176,7 +183,7 @@ fn within_run(run: &Run, subject: Subject, base: &str, new: &str) -> Result<Comp
     }
     let paired: HashSet<&Cell> = pairs.iter().flat_map(|(base, new)| [base, new]).collect();
     let alone = sides.base.iter().chain(&sides.new).filter(|cell| !paired.contains(cell));
-    let skipped = alone.map(|cell| (cell.clone(), "nothing to compare it with".to_owned())).collect();
+    let skipped = alone.map(|cell| (cell.clone(), "the other side has no such cell".to_owned())).collect();
     table::compare((subject, &[]), (run, base), (run, new), &pairs, skipped)
 }
 

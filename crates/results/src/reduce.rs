@@ -192,7 +192,7 @@ fn figure<N>(metric: impl Into<String>, unit: impl Into<String>, value: N) -> Fi
 }
 
 fn nothing(of: &str) -> Error {
-    Error::incomplete(format!("no {of} in the interval, so no figure can be given"))
+    Error::incomplete(format!("the interval contains no {of}, so siga cannot compute this figure"))
 }
 
 impl Number for f64 {
@@ -284,7 +284,7 @@ impl FromStr for Exact {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let no_decimal = || Error::usage(format!("`{text}` is no decimal of at most {DIGITS_MAX} digits"));
+        let no_decimal = || Error::usage(format!("`{text}` is not a decimal number of at most {DIGITS_MAX} digits"));
         let (whole, part) = text.split_once('.').unwrap_or((text, ""));
         let digits = format!("{whole}{part}");
         let plain = !whole.is_empty() && part.is_empty() != text.contains('.');

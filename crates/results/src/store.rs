@@ -70,8 +70,8 @@ const END: &str = "end.json";
 pub const TEMPORARY: [&str; 4] = ["plan.part", "environment.part", "levels.part", "end.part"];
 /// Names of the files to which records are appended.
 pub const RECORDS: [&str; 3] = [TRIALS, PATHS, SKIPPED];
-const ELSEWHERE: &str = "give a directory of your own that can be written with --out";
-const GO_ON: &str = "resume as the user who began the run, or begin another run with --out";
+const ELSEWHERE: &str = "name a directory that you own and can write to with --out";
+const GO_ON: &str = "resume as the user who began the run, or begin a new run with --out";
 
 /// The contents of `end.json`.
 #[derive(serde::Deserialize)]
@@ -86,7 +86,7 @@ impl Store {
     ///
     /// # Errors
     /// Returns an error of kind `Usage` if the directory already contains a run. Returns an error of kind `Environment` if the
-    /// directory cannot be written, if it belongs to another user, or if others may write to it.
+    /// directory cannot be written, if it belongs to another user, or if other users may write to it.
     pub fn create(directory: &Path, plan: &Plan, environment: &Environment) -> Result<(Self, Run)> {
         let made = Directory::create(directory).map_err(|error| cannot_make(directory, &error))?;
         Self::begin(made, plan, environment)
@@ -194,10 +194,10 @@ impl Store {
         flock(&trials, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
             Errno::WOULDBLOCK => {
                 Error::environment(format!("another process is writing to {}", directory.path().display()))
-                    .hint("wait for it to end, or give another --out")
+                    .hint("wait until that process ends, or choose another directory with --out")
             }
             error => Error::environment(format!("cannot lock {}: {error}", directory.place(TRIALS).display()))
-                .hint("give a directory on a local disk"),
+                .hint("choose a directory on a local disk"),
         })?;
         let (paths, skipped) = (open(PATHS)?, open(SKIPPED)?);
         Ok(Self { directory, trials, paths, skipped })
@@ -314,7 +314,7 @@ pub fn is_run(directory: &Path) -> bool {
 /// # Errors
 /// Returns an error of kind `Usage` if there is no such run.
 pub fn newest(runs: &Path) -> Result<PathBuf> {
-    let hint = "give one with --run DIR";
+    let hint = "name a run directory with --run DIR";
     let none =
         |why: String| Error::usage(format!("there is no run with a trial below {}/{why}", runs.display())).hint(hint);
     let all = Directory::open(runs).and_then(|all| Ok((all.names()?, all)));
@@ -355,7 +355,7 @@ fn cannot_make(directory: &Path, error: &io::Error) -> Error {
 
 fn no_run(directory: &Path, error: &io::Error) -> Error {
     Error::usage(format!("{} is not a run directory: cannot read {PLAN}: {error}", directory.display()))
-        .hint("give the directory that `siga run` named at its end")
+        .hint("name a directory that `siga run` has written; its last output line is the name")
 }
 
 fn open_run(directory: &Path) -> Result<Directory> {
@@ -389,7 +389,7 @@ fn read_environment(directory: &Directory) -> Result<Environment> {
 
 fn unreadable(directory: &Directory, name: &str, error: &io::Error) -> Error {
     Error::environment(format!("cannot read {}: {error}", directory.place(name).display()))
-        .hint("a run is incomplete without it; restore it from where the run was copied, or leave the run out")
+        .hint("a run directory needs this file; restore it from the original run, or do not use the run")
 }
 
 /// Reads a JSON file that is written once, when a run begins.
@@ -397,7 +397,7 @@ fn read_json<T: DeserializeOwned>(directory: &Directory, name: &str, most: u64) 
     let text = directory.read(name, most).map_err(|error| unreadable(directory, name, &error))?;
     serde_json::from_str(&text)
         .context(format!("{} is damaged", directory.place(name).display()))
-        .map_err(|error| error.hint("it was changed after it was written; restore it, or leave the run out"))
+        .map_err(|error| error.hint("the file was changed after siga wrote it; restore it, or do not use the run"))
 }
 
 /// Returns an error if this host has changed since the run began, because new trials would not be comparable with the earlier
@@ -411,8 +411,10 @@ fn same_environment(begun: &Environment, now: &Environment) -> Result<()> {
     match changed.as_slice() {
         [] => Ok(()),
         changed => {
-            Err(Error::environment(format!("this host has changed since the run began: {}", changed.join("; ")))
-                .hint("trials of both would not be comparable; begin another run, or restore the host's settings"))
+            Err(Error::environment(format!("this host has changed since the run began: {}", changed.join("; "))).hint(
+                "new trials would not be comparable with the recorded ones; begin a new run, or restore the \
+                    host's settings",
+            ))
         }
     }
 }
@@ -425,7 +427,7 @@ fn same_levels(directory: &Directory, plan: &Plan) -> Result<()> {
     let levels = plan.matrix()?.levels;
     match levels.iter().find(|level| !begun.contains(level)) {
         Some(level) => Err(Error::usage(format!("level {} has changed since the run began", level.name))
-            .hint(format!("{} holds the level as it was; restore it, or begin another run", place.display()))),
+            .hint(format!("{} contains the recorded level; restore the level, or begin a new run", place.display()))),
         None => Ok(()),
     }
 }
@@ -434,13 +436,13 @@ fn same_levels(directory: &Directory, plan: &Plan) -> Result<()> {
 fn need_empty(directory: &Directory) -> Result<()> {
     let shown = directory.path().display();
     if has_plan(directory) {
-        return Err(Error::usage(format!("{shown} holds a run already"))
-            .hint("resume it with `siga run --resume DIR`, or give another --out"));
+        return Err(Error::usage(format!("{shown} already contains a run"))
+            .hint("resume it with `siga run --resume DIR`, or choose another directory with --out"));
     }
     let has_lines = |name: &&&str| directory.entry(name).is_ok_and(|entry| entry.is_some_and(|file| file.bytes > 0));
     match RECORDS.iter().find(has_lines) {
-        Some(name) => Err(Error::usage(format!("{shown} holds {name} of a run that has no {PLAN}"))
-            .hint("restore its plan and resume with `siga run --resume DIR`, or give another --out")),
+        Some(name) => Err(Error::usage(format!("{shown} contains {name} of a run, but no {PLAN}"))
+            .hint("restore the plan and resume with `siga run --resume DIR`, or choose another directory with --out")),
         None => Ok(()),
     }
 }
@@ -466,15 +468,15 @@ fn append<T: Serialize>(file: &mut File, value: &T, path: &Path) -> Result<()> {
     if bytes > limits::RECORD_BYTES_MAX || before + bytes > limits::RECORDS_BYTES_MAX {
         let (line, file) = (limits::RECORD_BYTES_MAX, limits::RECORDS_BYTES_MAX);
         return Err(Error::environment(format!(
-            "cannot write {}: a line has up to {line} bytes, the file up to {file}",
+            "cannot write {}: a record may have at most {line} bytes, and the file at most {file} bytes",
             path.display()
         ))
-        .hint("earlier trials are safe; spread the plan over several runs"));
+        .hint("earlier trials are kept; split the plan into several runs"));
     }
     file.write_all(&line).map_err(|error| {
         let _ = file.set_len(before);
         Error::environment(format!("cannot write {}: {error}", path.display()))
-            .hint("earlier trials are safe; make room, then resume with `siga run --resume DIR`")
+            .hint("earlier trials are kept; free disk space, then resume with `siga run --resume DIR`")
     })
 }
 
@@ -500,10 +502,11 @@ fn read_lines<T: DeserializeOwned>(directory: &Directory, name: &'static str, cu
         if line.last() != Some(&b'\n') {
             if bytes == limits::RECORD_BYTES_MAX {
                 let words = format!("{} line {number} has {bytes} bytes or more", path.display());
-                return Err(Error::environment(words).hint("no record is that long; remove the line to leave it out"));
+                return Err(Error::environment(words)
+                    .hint("this is longer than any record of siga; remove the line to ignore it"));
             }
             if bytes > 0 {
-                let words = format!("{}: a last line of {bytes} bytes was cut off", path.display());
+                let words = format!("{}: the last line was incomplete; its {bytes} bytes were removed", path.display());
                 cut.push(Cut { name, whole, words });
             }
             break;
@@ -512,7 +515,7 @@ fn read_lines<T: DeserializeOwned>(directory: &Directory, name: &'static str, cu
         if bytes > 1 {
             values.push(serde_json::from_slice(&line).map_err(|error| {
                 Error::environment(format!("{} line {number}: {error}", path.display()))
-                    .hint("the file was changed after it was written; remove the line to leave the record out")
+                    .hint("the file was changed after siga wrote it; remove the line to ignore this record")
             })?);
         }
     }

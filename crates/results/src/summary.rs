@@ -108,12 +108,13 @@ pub fn reduce(run: &Run, method: Option<AccountingMethod>) -> Result<Reduced> {
 /// Minimum Jain's index at which the pairs of a trial count as sharing fairly.
 const FAIRNESS_LEAST: f64 = 0.9;
 
-/// Returns whether the pairs of a trial shared unfairly. The trial's rate then depends on which pairs happened to win.
+/// Returns whether the pairs of a trial had unequal rates. The trial's rate then depends on which pairs happened to
+/// win.
 pub fn is_unfair(trial: &TrialRecord) -> bool {
     trial.fairness.is_some_and(|fairness| fairness < FAIRNESS_LEAST)
 }
 
-/// Returns the reason why the rates of these trials cannot be compared: in most of them, the pairs shared unfairly.
+/// Returns the reason why the rates of these trials cannot be compared: in most of them, the pairs had unequal rates.
 pub fn unfair<'a>(trials: impl IntoIterator<Item = &'a TrialRecord>) -> Option<String> {
     let (unfair, fair): (Vec<&TrialRecord>, Vec<&TrialRecord>) = trials.into_iter().partition(|trial| is_unfair(trial));
     if unfair.len() <= fair.len() {
@@ -129,7 +130,8 @@ pub fn unfair<'a>(trials: impl IntoIterator<Item = &'a TrialRecord>) -> Option<S
     };
     let index = median.fairness?;
     Some(format!(
-        "the pairs shared unfairly in {} of {} trials: Jain's index {index:.2}, {least:.0} to {most:.0} {unit} each",
+        "the client-server pairs had unequal rates in {} of {} trials: Jain's fairness index {index:.2}, {least:.0} \
+            to {most:.0} {unit} per pair",
         unfair.len(),
         unfair.len() + fair.len()
     ))
@@ -205,7 +207,13 @@ fn summarize(
     flags.extend(datagram_flags(trials));
     let unfair = trials.iter().filter(|trial| is_unfair(trial)).count();
     if unfair > 0 {
-        flags.push((format!("the pairs shared unfairly (Jain's index below {FAIRNESS_LEAST})"), unfair));
+        flags.push((
+            format!(
+                "the client-server pairs had unequal rates (Jain's fairness index below \
+            {FAIRNESS_LEAST})"
+            ),
+            unfair,
+        ));
     }
     for reason in failures(run, cell) {
         flags.push((format!("no figure: {}", reason.replace("\n  ", "; ")), 1));

@@ -28,17 +28,29 @@ pub enum Violation {
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::NotMemory { file_system } => write!(f, "no sealed memory file (file system {file_system:#x})"),
-            Self::Seals { found, needed } => write!(f, "seals {found:#x} where {needed:#x} are needed"),
-            Self::Size { found, needed } => write!(f, "{found} bytes of memory where {needed} are needed"),
+            Self::NotMemory { file_system } => write!(
+                f,
+                "the descriptor is not a sealed memory file (file system \
+                {file_system:#x})"
+            ),
+            Self::Seals { found, needed } => write!(
+                f,
+                "the memory file has seals {found:#x}, but {needed:#x} are \
+                needed"
+            ),
+            Self::Size { found, needed } => write!(f, "the memory file has {found} bytes, but {needed} are needed"),
             Self::Produced { found, least, most } => {
-                write!(f, "{found} buffers filled where {least} to {most} are possible")
+                write!(f, "the peer reports {found} filled buffers, but {least} to {most} are possible")
             }
             Self::Consumed { found, least, most } => {
-                write!(f, "{found} buffers taken where {least} to {most} are possible")
+                write!(f, "the peer reports {found} consumed buffers, but {least} to {most} are possible")
             }
-            Self::Length { found, most } => write!(f, "a frame of {found} bytes where {most} are left"),
-            Self::Unended { at, most } => write!(f, "a frame to begin at {at} in a buffer of {most} bytes"),
+            Self::Length { found, most } => write!(
+                f,
+                "a frame has {found} bytes, but its buffer has only {most} \
+                bytes left"
+            ),
+            Self::Unended { at, most } => write!(f, "a frame begins at byte {at} of a buffer of {most} bytes"),
         }
     }
 }

@@ -62,7 +62,7 @@ fn open_descriptor(path: &Path) -> Option<File> {
         "/dev/stderr" => 2,
         path => path.strip_prefix("/dev/fd/").or_else(|| path.strip_prefix("/proc/self/fd/"))?.parse().ok()?,
     };
-    // The descriptor is used as it is: opening a pipe of another user again would fail.
+    // The descriptor is used as it is: opening a pipe that belongs to another user again would fail.
     let file = File::from(duplicate_descriptor(number).ok()?);
     (!file.metadata().ok()?.is_file()).then_some(file)
 }

@@ -142,8 +142,8 @@ fn compare_names_a_directory_that_is_not_a_run() {
     fs::create_dir(bench.path("foreign")).unwrap();
     bench.run("compare before foreign").refused(2, &["foreign is not a run directory"]);
     bench.run("compare before ./nosuch").refused(2, &["./nosuch is not a run directory"]);
-    bench.run("compare before before").refused(2, &["are the same run"]);
-    bench.run("compare plain plain --run before").refused(2, &["against itself"]);
+    bench.run("compare before before").refused(2, &["name the same run"]);
+    bench.run("compare plain plain --run before").refused(2, &["cannot be compared with itself"]);
     bench.run("compare plain reno --run nosuch").refused(2, &["nosuch"]);
     bench.run("compare plain reno").refused(2, &["no run with a trial below runs/", "--run DIR"]);
     fs::create_dir_all(bench.path("runs/empty")).unwrap();
@@ -152,7 +152,7 @@ fn compare_names_a_directory_that_is_not_a_run() {
     }
     fs::write(bench.path("runs/empty/trials.jsonl"), "").unwrap();
     bench.run("compare plain reno").refused(2, &["no run with a trial below runs/", "--run DIR"]);
-    bench.run("compare plain reno --run runs/empty").refused(2, &["runs/empty has no trial"]);
+    bench.run("compare plain reno --run runs/empty").refused(2, &["the run runs/empty contains no trial"]);
     fs::write(bench.path("after/trials.jsonl"), "{\"cell\":\n{}\n").unwrap();
     bench.run("compare before after").refused(3, &["after/trials.jsonl"]);
     fs::write(bench.path("before/levels.json"), "[").unwrap();
@@ -182,7 +182,7 @@ fn runs_that_are_cut_short_or_damaged_get_no_unfounded_verdict() {
     // One run has rates of zero, and then no trials at all.
     edit_trials(&bench, "before", "after", |trial| trial["client"]["transactions"] = json!(0));
     let zero = bench.run("compare before after").ok();
-    assert!(zero.out.contains("rate: not above zero in 8 of 16 trials"), "{zero}");
+    assert!(zero.out.contains("rate: it is zero in 8 of 16 trials"), "{zero}");
     bench
         .run("compare before after --fail-on regression")
         .refused(4, &["no figure is worse, but", "could not be judged"]);
@@ -235,13 +235,13 @@ fn a_run_without_a_number_of_trials_ends_by_its_intervals_after_7_to_30_rounds()
     assert!((7..=30).contains(&of("plain")), "{} trials", of("plain"));
     assert_eq!(of("plain"), of("aa"), "both sides go on as long as either has to");
     let shown = bench.run("compare plain aa --run run").ok();
-    assert!(!shown.out.contains("has not ended"), "{shown}");
+    assert!(!shown.out.contains("is not complete"), "{shown}");
     // Resuming a run that has ended adds no trial.
     bench.run("run --resume run").ok();
     assert_eq!(bench.trials().len(), trials.len());
     // A killed run has no record of its end.
     fs::remove_file(bench.path("run/end.json")).unwrap();
-    assert!(bench.run("compare plain aa --run run").ok().out.contains("has not ended"));
+    assert!(bench.run("compare plain aa --run run").ok().out.contains("is not complete"));
     // A time budget ends a run earlier.
     let short = bench.run(&format!("run --out short {cells} --budget 0.1")).ok();
     assert!(short.out.contains("2 trials in short"), "{short}");
@@ -371,7 +371,10 @@ fn a_run_with_too_few_undisturbed_rounds_gets_no_verdict_in_any_output() {
     steal(&bench, 3);
     for command in ["show before", "compare before after", "compare plain reno --run before"] {
         let shown = bench.run(command).ok();
-        assert!(shown.out.starts_with("No verdict: the host took 12% of the CPU time in 3 of 8 rounds; "), "{shown}");
+        assert!(
+            shown.out.starts_with("No verdict: the hypervisor took 12% of the CPU time in 3 of 8 rounds; "),
+            "{shown}"
+        );
     }
     let judged = bench.run("compare before after --format json").ok();
     assert!(cells(&judged).iter().all(|cell| cell["verdict"] == "not comparable"), "{judged}");
@@ -379,5 +382,5 @@ fn a_run_with_too_few_undisturbed_rounds_gets_no_verdict_in_any_output() {
     bench.run("compare before after --fail-on regression").refused(4, &["not comparable"]);
     let page = bench.run("report before").ok();
     let text = fs::read_to_string(bench.path("before/report.html")).unwrap();
-    assert!(text.contains("No verdict: the host took 12%"), "{page}");
+    assert!(text.contains("No verdict: the hypervisor took 12%"), "{page}");
 }

@@ -256,9 +256,9 @@ fn export_names_a_directory_that_is_damaged_or_not_a_run() {
     copy(&bench, "run", "line", "trials.jsonl", |text| text.replacen("\"cell\"", "\"\u{0}\"", 1));
     bench.run("export run line").refused(3, &["line/trials.jsonl line 1", "remove the line"]);
     copy(&bench, "run", "environment", "environment.json", |text| text[..text.len() / 2].to_owned());
-    bench.run("export environment").refused(3, &["environment/environment.json is damaged", "leave the run out"]);
+    bench.run("export environment").refused(3, &["environment/environment.json is damaged", "do not use the run"]);
     fs::remove_file(bench.path("environment/environment.json")).unwrap();
-    bench.run("export environment").refused(3, &["cannot read environment/environment.json", "leave the run out"]);
+    bench.run("export environment").refused(3, &["cannot read environment/environment.json", "do not use the run"]);
     copy(&bench, "run", "latency", "trials.jsonl", |text| {
         each_trial(text, |_, trial| trial["latency"] = "AAAA".into())
     });

@@ -188,11 +188,19 @@ fn a_writer_follows_no_link_of_another_user() {
     symlink(&target, &link).unwrap();
     give(&bench.path("theirs"), Some(NOBODY));
     for out in ["theirs/link", "theirs/link/below", "theirs/link/../target"] {
-        bounded(&bench, &format!("run --out {out} {ONE} --trials 1")).refused(3, &["symbolic link of another user"]);
+        bounded(&bench, &format!("run --out {out} {ONE} --trials 1")).refused(
+            3,
+            &["symbolic link that belongs to \
+            another user"],
+        );
         assert_eq!(names(&target), [""; 0], "--out {out}");
     }
     for output in ["theirs/link/out.html", "theirs/link/../out.html"] {
-        bounded(&bench, &format!("report good -o {output}")).refused(3, &["symbolic link of another user"]);
+        bounded(&bench, &format!("report good -o {output}")).refused(
+            3,
+            &["symbolic link that belongs to another \
+            user"],
+        );
     }
     assert!(names(&target).is_empty() && !bench.path("out.html").exists());
 
@@ -200,8 +208,15 @@ fn a_writer_follows_no_link_of_another_user() {
     let pipe = bench.path("theirs/pipe");
     mkfifoat(CWD, &pipe, Mode::RWXU).unwrap();
     chown(&pipe, Some(NOBODY), None).unwrap();
-    bounded(&bench, "export good --output theirs/pipe").refused(3, &["theirs/pipe", "a pipe of another user"]);
-    bounded(&bench, "export good --output theirs/link").refused(3, &["symbolic link of another user"]);
+    bounded(&bench, "export good --output theirs/pipe").refused(
+        3,
+        &[
+            "theirs/pipe",
+            "a pipe that belongs to another \
+        user",
+        ],
+    );
+    bounded(&bench, "export good --output theirs/link").refused(3, &["symbolic link that belongs to another user"]);
 }
 
 #[test]
@@ -478,7 +493,7 @@ fn only_the_configuration_of_the_user_sets_how_hosts_are_reached() {
 
     for mode in [0o664, 0o646] {
         fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
-        configured(&bench, PLAN).refused(3, &["config.toml", "others may write to it", "chmod go-w"]);
+        configured(&bench, PLAN).refused(3, &["config.toml", "other users may write to it", "chmod go-w"]);
         configured(&bench, &format!("{PLAN} --ssh ./other")).ok();
         configured(&bench, "plan hop").ok();
     }

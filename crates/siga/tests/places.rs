@@ -246,7 +246,7 @@ fn an_interface_that_is_down_for_a_while_disturbs_its_round() {
     let report = &ended.json()["disturbance"];
     assert!(report["trials"][0]["causes"].as_array().unwrap().contains(&"carrier".into()), "{ended}");
     let shown = bench.run("show run").ok();
-    let words = "an interface of the path lost its carrier in 1 of 1 round";
+    let words = "a network interface of the path went down in 1 of 1 round";
     assert!(shown.out.starts_with("Disturbed: ") && shown.out.contains(words), "{shown}");
 }
 

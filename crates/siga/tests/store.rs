@@ -110,7 +110,7 @@ fn a_directory_without_a_valid_plan_is_no_run() {
         return;
     }
     six(&bench).ok();
-    six(&bench).refused(2, &["run holds a run already", "--resume DIR"]);
+    six(&bench).refused(2, &["run already contains a run", "--resume DIR"]);
     let trials = bench.lines("trials.jsonl");
 
     let plan = fs::read_to_string(bench.path("run/plan.toml")).unwrap();
@@ -118,7 +118,7 @@ fn a_directory_without_a_valid_plan_is_no_run() {
     for arguments in ["show run", "run --resume run"] {
         bench.run(arguments).refused(2, &["run is not a run directory", "plan.toml"]);
     }
-    six(&bench).refused(2, &["run holds trials.jsonl of a run that has no plan.toml", "another --out"]);
+    six(&bench).refused(2, &["run contains trials.jsonl of a run, but no plan.toml", "another directory with --out"]);
     assert_eq!(bench.lines("trials.jsonl"), trials, "records without a plan are not mixed with others");
 
     fs::write(bench.path("run/plan.toml"), format!("{plan}workload = 1\n")).unwrap();
@@ -143,8 +143,8 @@ fn only_one_process_at_a_time_writes_a_run() {
     }
     let mut first = bench.start(&format!("run --out run {SIX} --seconds 0.16 --trials 5"));
     first.until("first trial", || bench.lines("trials.jsonl").len() > 1);
-    bench.run("run --resume run").refused(3, &["another process is writing to run", "wait for it to end"]);
-    six(&bench).refused(2, &["run holds a run already"]);
+    bench.run("run --resume run").refused(3, &["another process is writing to run", "wait until that process ends"]);
+    six(&bench).refused(2, &["run already contains a run"]);
     let shown = bench.run("show run").ok();
     assert!(shown.out.contains("trials in run"), "a running run can be shown: {shown}");
     first.end().ok();

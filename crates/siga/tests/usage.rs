@@ -73,7 +73,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("run --firewall absent.nft", &["cannot read the packet filter absent.nft"]),
     ("run --firewall conntrack", &["ends in .nft", "--level"]),
     ("run --firewall x.nft --level plain", &["cannot be used with"]),
-    ("compare absent other --vary moon", &["`moon` is nothing that can vary", "kernel, cpu"]),
+    ("compare absent other --vary moon", &["`moon` cannot be varied", "kernel, cpu"]),
     ("run --ssh ssh2", &["no place uses ssh", "--client and --server"]),
     ("run --congestion reno", &["congestion control", "--client and --server"]),
     ("run --resume run --trials 3", &["cannot be used with", "--trials"]),

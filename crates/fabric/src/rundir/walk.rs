@@ -22,7 +22,7 @@ const PARENT: &str = "..";
 ///
 /// # Errors
 /// Returns an error if the directory is a symbolic link, belongs to another user, or is writable for other users. Also returns an
-/// error if the path contains a symbolic link of another user.
+/// error if the path contains a symbolic link that belongs to another user.
 pub(super) fn open(path: &Path, make: bool) -> Result<Option<OpenDirectory>> {
     let path = std::path::absolute(path).context(format!("cannot find {}", path.display()))?;
     let at = || format!("cannot use {}", path.display());

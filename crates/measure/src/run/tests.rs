@@ -106,12 +106,13 @@ fn stolen_rounds_are_measured_again_and_the_report_says_so() {
     let (run, notes) = replay(fixed(11), |round| if [1, 4, 5, 8, 12].contains(&round) { 24 } else { 0 });
     assert_eq!(run.trials.len(), 2 * 16, "five rounds replace those that were disturbed");
     assert_eq!(notes.len(), 5);
-    assert_eq!(notes[0], "round 2 is left out: the host took 12% of the CPU time");
+    assert_eq!(notes[0], "round 2 is left out: the hypervisor took 12% of the CPU time");
     let report = siga_report::render(&run, Format::Text, Layout::Plain, None).unwrap();
     println!("{report}");
     let [answer, disturbed] = [0, 1].map(|line| report.lines().nth(line).unwrap());
     assert!(answer.starts_with("A router ") && answer.ends_with(" (11 of 16 rounds count)."), "{report}");
-    let wanted = "Disturbed: the host took 12% of the CPU time in 5 of 16 rounds; the figures are from the other 11.";
+    let wanted = "Disturbed: the hypervisor took 12% of the CPU time in 5 of 16 rounds; the figures are from the \
+        other 11.";
     assert_eq!(disturbed, wanted, "{report}");
 }
 
@@ -121,7 +122,7 @@ fn a_host_that_always_steals_gives_no_verdict_and_ends() {
     assert_eq!(run.trials.len(), 2 * 12, "further rounds would be disturbed, too");
     let report = siga_report::render(&run, Format::Text, Layout::Plain, None).unwrap();
     println!("{report}");
-    assert!(report.starts_with("No verdict: the host took 10% of the CPU time in 12 of 12 rounds; "), "{report}");
+    assert!(report.starts_with("No verdict: the hypervisor took 10% of the CPU time in 12 of 12 rounds; "), "{report}");
     assert!(!report.contains("A router "), "no sentence claims anything: {report}");
     let (run, _) = replay(fixed(12), |round| if round < 11 { 20 } else { 0 });
     assert_eq!(run.trials.len(), 2 * 18, "at most half as many rounds are added");

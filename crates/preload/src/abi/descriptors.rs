@@ -183,7 +183,7 @@ pub(crate) unsafe extern "C" fn ioctl(number: c_int, request: c_ulong, argument:
         libc::TIOCOUTQ => unsafe { put_count(undelivered(number), argument) },
         SIOCOUTQNSD => unsafe { put_count(unsent(number), argument) },
         _ => {
-            log::line(format_args!("ioctl {request:#x}: left to the kernel's socket"));
+            log::line(format_args!("ioctl {request:#x}: passed on to the kernel's socket"));
             unsafe { next::ioctl(number, request, argument) }
         }
     }

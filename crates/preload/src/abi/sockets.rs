@@ -28,7 +28,10 @@ pub(crate) unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_i
         (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) => Kind::Datagram,
         // Another kind of socket would use the host's network.
         _ => {
-            log::line(format_args!("socket({domain}, {kind}, {protocol}): the guest's stack has TCP and UDP only"));
+            log::line(format_args!(
+                "socket({domain}, {kind}, {protocol}): the guest's stack supports only TCP and \
+                UDP"
+            ));
             return returned::<c_int, c_int>(Err(Error(libc::EPROTONOSUPPORT)));
         }
     };

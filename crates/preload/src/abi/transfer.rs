@@ -334,7 +334,10 @@ pub(crate) unsafe extern "C" fn sendmsg(number: c_int, message: *const msghdr, f
     if let Some(message) = unsafe { message.as_ref() } {
         for passed in unsafe { control::descriptors(message) }.into_iter().filter(|number| is_ours(*number)) {
             if let Err(error) = inheritance::pass_on(passed) {
-                log::line(format_args!("sendmsg: socket {passed} of the guest cannot be passed on by SCM_RIGHTS"));
+                log::line(format_args!(
+                    "sendmsg: socket {passed} belongs to the guest and cannot be passed to another \
+                    process by SCM_RIGHTS"
+                ));
                 return returned::<c_long, ssize_t>(Err(error));
             }
         }

@@ -25,7 +25,7 @@ pub(crate) unsafe extern "C" fn poll(list: *mut pollfd, count: nfds_t, ms: c_int
 pub(crate) unsafe extern "C" fn __poll_chk(list: *mut pollfd, count: nfds_t, ms: c_int, room: usize) -> c_int {
     assert!(
         usize::try_from(count).is_ok_and(|count| count <= room / size_of::<pollfd>()),
-        "the program polls more entries than its list has"
+        "the program's list for poll has fewer entries than the program states"
     );
     unsafe { poll(list, count, ms) }
 }
@@ -55,7 +55,7 @@ pub(crate) unsafe extern "C" fn __ppoll_chk(
 ) -> c_int {
     assert!(
         usize::try_from(count).is_ok_and(|count| count <= room / size_of::<pollfd>()),
-        "the program polls more entries than its list has"
+        "the program's list for poll has fewer entries than the program states"
     );
     unsafe { ppoll(list, count, time, blocked) }
 }

@@ -65,7 +65,7 @@ impl History {
         for trial in &run.trials {
             let at = humantime::parse_rfc3339(&trial.at).map_err(|error| {
                 Error::environment(format!("{}: {}: time `{}`: {error}", run.directory.display(), trial.cell, trial.at))
-                    .hint("the run was changed after it was written; leave it out")
+                    .hint("the run was changed after siga wrote it; do not use it")
             })?;
             begun = Some(begun.map_or(at, |earliest| earliest.min(at)));
             if !trial.flags.is_empty() {

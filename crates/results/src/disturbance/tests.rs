@@ -88,7 +88,11 @@ fn too_few_undisturbed_rounds_allow_no_verdict() {
     );
     let all = run(12, 12);
     assert!(all.forbids_verdict() && !all.leaves_out((0, 3)), "the report still has figures");
-    assert!(all.sentence().contains("in 12 of 12 rounds; the figures are from disturbed trials"), "{}", all.sentence());
+    assert!(
+        all.sentence().contains("in 12 of 12 rounds; these figures come from disturbed trials"),
+        "{}",
+        all.sentence()
+    );
     let short = run(1, 3);
     assert!(!short.forbids_verdict() && short.leaves_out((0, 0)), "three rounds allow no verdict in any case");
     assert_eq!(run(0, 12).sentence(), "");

@@ -59,7 +59,7 @@ impl<'a> Figures<'a> {
         let cpu = self.cpu(trial);
         let latency = histogram::decode(&trial.latency).map_err(|error| {
             let place = format!("{}: {}, trial of {}", self.run.directory.display(), trial.cell, trial.at);
-            error.at(place).hint("the run was changed after it was written; leave it out")
+            error.at(place).hint("the run was changed after siga wrote it; do not use it")
         })?;
         let latency = histogram::percentiles(&latency);
         let partner = || {

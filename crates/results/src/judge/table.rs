@@ -148,7 +148,7 @@ pub(super) fn compare(
     }
     let mut cautions = cautions(subject, &base, &new, (smoke, emulated), &rows);
     let missing = vary.iter().filter(|vary| !varied.iter().any(|difference| vary.covers(difference)));
-    cautions.extend(missing.map(|vary| format!("{} does not differ between the runs", vary.name())));
+    cautions.extend(missing.map(|vary| format!("{} is the same in both runs", vary.name())));
     Ok(Comparison {
         base: base.name.to_owned(),
         new: new.name.to_owned(),
@@ -265,7 +265,7 @@ impl Table {
         others: &[AccountingMethod],
     ) -> Option<Unlike> {
         if methods.len() != 1 || methods != others {
-            return Some(Unlike { router: false, reason: "charged by different methods" });
+            return Some(Unlike { router: false, reason: "the two sides charge CPU time by different methods" });
         }
         if methods != [AccountingMethod::Subtract] {
             return None;
@@ -280,7 +280,8 @@ impl Table {
         }
         Some(Unlike {
             router: true,
-            reason: "only the router's can be compared, as the ends' times are those of the path without router",
+            reason: "only the router's CPU time can be compared, because the times of client and server come from the \
+                path without a router",
         })
     }
 
@@ -303,7 +304,7 @@ impl Table {
         };
         if own.is_empty() || other.is_empty() {
             if base.contains_key(&metric) || new.contains_key(&metric) {
-                skip("not on both sides in any round".into());
+                skip("no round has this figure on both sides".into());
             }
             return None;
         }
@@ -311,10 +312,7 @@ impl Table {
         let is_there = own.iter().chain(&other).any(|value| *value != 0.0);
         if nothing > 0 {
             if is_there {
-                skip(format!(
-                    "not above zero in {nothing} of {} trials, so that there is no ratio",
-                    own.len() + other.len()
-                ));
+                skip(format!("it is zero in {nothing} of {} trials, so there is no ratio", own.len() + other.len()));
             }
             return None;
         }
@@ -378,13 +376,13 @@ fn cautions(
         cautions.push(format!("{EMULATED}: {EMULATED_FIGURES}"));
     }
     if smoke {
-        cautions.push("a smoke run shows that everything works; its figures carry no verdict".to_owned());
+        cautions.push("a smoke run only checks that everything works; its figures get no verdict".to_owned());
     }
     for side in [base, new] {
         let place = side.run.directory.display();
         if !side.run.ended {
             let trials = side.run.trials.len();
-            cautions.push(format!("{place} has not ended; the figures are of its {trials} trials so far"));
+            cautions.push(format!("{place} is not complete; the figures are from its {trials} trials so far"));
         }
         cautions.extend(side.run.damage.iter().map(|damage| format!("{place} is damaged: {damage}")));
         cautions.extend(side.figures.rounds().disturbance.words().map(|words| format!("{place}: {words}")));
@@ -418,7 +416,11 @@ fn flaws(rows: &[Row], base: &Side<'_>, new: &Side<'_>) -> Vec<String> {
 fn unrecorded(subject: Subject, rows: &[Row]) -> Option<String> {
     let is_place = |cell: &Cell| cell.path.parse().is_ok_and(|route| matches!(route, Route::Places(..)));
     let any = subject == Subject::Runs && rows.iter().any(|row| is_place(&row.new));
-    any.then(|| "settings of existing places are not recorded: a change there counts as a difference, too".into())
+    any.then(|| {
+        "siga does not record the settings of existing hosts, namespaces or containers; a changed setting \
+        there also counts as a difference"
+            .into()
+    })
 }
 
 /// Returns a caution if both runs contain the same trials.
@@ -426,7 +428,7 @@ fn copies(subject: Subject, base: &Run, new: &Run) -> Option<String> {
     let own: HashSet<(&Cell, &str)> = base.trials.iter().map(|trial| (&trial.cell, trial.at.as_str())).collect();
     let shared = new.trials.iter().filter(|trial| own.contains(&(&trial.cell, trial.at.as_str()))).count();
     (subject == Subject::Runs && shared > 0)
-        .then(|| format!("{shared} trials are in both runs: one is a copy of the other"))
+        .then(|| format!("both runs contain the same {shared} trials, so one run is a copy of the other"))
 }
 
 /// Returns a caution if a main figure is undecided and there are too few pairs of trials for a difference in a single main figure.
@@ -439,7 +441,8 @@ fn few(subject: Subject, rows: &[Row]) -> Option<String> {
     (subject != Subject::Runs && trials < least).then(|| {
         let (all, figures) = (main.len(), if main.len() == 1 { "figure" } else { "figures" });
         format!(
-            "{trials} trials leave {open} of {all} main {figures} undecided; {least} trials can decide each by itself"
+            "with {trials} trials, {open} of {all} main {figures} cannot be decided; with at least {least} trials, \
+                each can"
         )
     })
 }
@@ -449,8 +452,9 @@ fn noisy(rows: &[Row]) -> Option<String> {
     let worst = floors.fold(0.0, f64::max);
     (worst > NOISY).then(|| {
         format!(
-            "rates of two identical levels would differ by up to {:.0}% here: another program uses the CPUs, or the \
-             scheduler moves the ends (`siga doctor` checks this; --client-cpus and --server-cpus pin them)",
+            "the rates of two identical levels would differ by up to {:.0}% on this host, because another program \
+                uses the CPUs, or because the scheduler moves client and server between CPUs (`siga doctor` checks \
+                this; --client-cpus and --server-cpus pin them)",
             100.0 * worst
         )
     })

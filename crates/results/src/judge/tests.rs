@@ -346,7 +346,7 @@ fn a_run_that_has_not_ended_says_so() {
     run.damage = vec!["trials.jsonl: 12 bytes".into()];
     let comparison = levels(&run, "plain", "other").unwrap();
     assert_eq!(comparison.cautions.len(), 2, "{:?}", comparison.cautions);
-    assert!(comparison.cautions[0].contains("has not ended") && comparison.cautions[0].contains("24 trials"));
+    assert!(comparison.cautions[0].contains("is not complete") && comparison.cautions[0].contains("24 trials"));
 }
 
 #[test]
@@ -439,7 +439,7 @@ fn a_comparison_names_the_rounds_that_it_leaves_out() {
     let comparison = levels(&disturbed(two_levels(110), 2), "plain", "other").unwrap();
     let row = rate(&comparison);
     assert_eq!((row.trials, row.verdict.clone()), ((10, 10), Verdict::Worse), "both sides lose the round");
-    let words = "run: the host took 12% of the CPU time in 2 of 12 rounds; the figures are from the other 10";
+    let words = "run: the hypervisor took 12% of the CPU time in 2 of 12 rounds; the figures are from the other 10";
     assert_eq!(comparison.cautions.iter().filter(|caution| *caution == words).count(), 1, "{:?}", comparison.cautions);
     assert_eq!((comparison.disturbed.len(), comparison.no_verdict()), (1, None));
 
@@ -465,7 +465,7 @@ fn rates_of_pairs_that_share_unfairly_are_not_compared() {
     }
     let comparison = levels(&run, "plain", "other").unwrap();
     let Verdict::NotComparable { reason } = &rate(&comparison).verdict else { panic!("{:?}", rate(&comparison)) };
-    let words = "other: the pairs shared unfairly in 12 of 12 trials: Jain's index 0.52, 2 to 43 transactions each";
+    let words = "other: the pairs had unequal rates in 12 of 12 trials: Jain's index 0.52, 2 to 43 transactions each";
     assert_eq!(reason, words);
     assert_eq!(comparison.count("not comparable"), 1, "the CPU time is compared");
     run.trials.iter_mut().filter(|trial| trial.round % 2 == 0).for_each(|trial| trial.fairness = Some(0.97));

@@ -185,7 +185,7 @@ impl Sides {
         }
         let (base, new): (Vec<_>, Vec<_>) = (base.into_iter().flatten().collect(), new.into_iter().flatten().collect());
         if base.is_empty() || new.is_empty() {
-            return Err("no call chains were recorded, because no profiler sampled both sides".into());
+            return Err("no call chains were recorded, because the profiler did not sample both sides".into());
         }
         Ok(Self { names, base, new, paired })
     }
@@ -210,7 +210,7 @@ impl Sides {
     }
 
     fn explain(&self, row: &Row) -> Result<Why, String> {
-        let few = || "the sampled call chains are too few".to_owned();
+        let few = || "the profiler sampled too few call chains".to_owned();
         let totals = |side: &[Forest]| side.iter().map(Forest::total).collect::<Vec<_>>();
         let (base, new) = (totals(&self.base), totals(&self.new));
         let whole = self.cost(&base, &new).ok_or_else(few)?;
