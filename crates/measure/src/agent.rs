@@ -127,7 +127,7 @@ impl Agent {
             Order::Routes { to } => Ok(Answer::Routes { routes: route::routes(&to)?, sysctls: route::sysctls() }),
             order @ (Order::Run { .. } | Order::Finish { .. } | Order::Quiesce { .. } | Order::Resume { .. }) => {
                 match &mut self.work {
-                    Work::None => Err(Error::usage("the agent has no task yet")),
+                    Work::None => Err(Error::usage("the agent has not received a task yet")),
                     Work::Client(client) => client.obey(&order),
                     Work::Server(server) => server.obey(&order),
                     Work::Workers(workers) => workers.obey(&order),
@@ -269,7 +269,7 @@ impl ClientThread {
             | Order::Spent
             | Order::Host { .. }
             | Order::Carrier { .. }
-            | Order::Routes { .. } => Err(Error::usage("not an order for a client")),
+            | Order::Routes { .. } => Err(Error::usage("the order is not valid for a client")),
         }
     }
 
@@ -384,7 +384,7 @@ impl Progress {
     fn check(&mut self, shared: &Shared) -> Result<()> {
         let stalled = self.stalled(shared);
         if stalled > limits::STALL_TIME_MAX {
-            return Err(Error::incomplete("the peer has stopped answering"));
+            return Err(Error::incomplete("the peer no longer answers"));
         }
         if stalled > limits::STALL_TIME_MAX / 2 {
             shared.give_up.store(true, Ordering::Relaxed);
@@ -427,7 +427,7 @@ impl ServerThread {
         let place = config.endpoint.clone();
         let (mut server, endpoint) = Server::listen(sockets, config).map_err(|error| {
             Error::environment(format!("cannot listen on {place}: {error}"))
-                .hint("give another port with --port, or none to let the host choose")
+                .hint("choose another port with --port, or omit --port to let the host choose")
         })?;
         let shared = Arc::new(Shared::default());
         let stride = Arc::new(AtomicU64::new(limits::STAMP_STRIDE_BYTES));
@@ -460,7 +460,7 @@ impl ServerThread {
             | Order::Spent
             | Order::Host { .. }
             | Order::Carrier { .. }
-            | Order::Routes { .. } => Err(Error::usage("not an order for a server")),
+            | Order::Routes { .. } => Err(Error::usage("the order is not valid for a server")),
         }
     }
 

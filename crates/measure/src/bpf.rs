@@ -94,8 +94,10 @@ pub(crate) fn refused(what: impl std::fmt::Display, errno: Errno, needed: &[Capa
     }
     let missing = missing(needed);
     if missing.is_empty() {
-        return error
-            .hint("the capabilities are there, but hold only in a user namespace, or a security module forbids it");
+        return error.hint(
+            "this process has the needed capabilities, but only within a user namespace, or a security module \
+                denies BPF",
+        );
     }
     error.hint(format!("run as root, or with {}", missing.join(", ")))
 }

@@ -48,17 +48,17 @@ impl<R: Read + rustix::fd::AsFd> Lines<R> {
                 line.pop();
                 return String::from_utf8(line)
                     .map(Some)
-                    .map_err(|_| Error::environment("answered with bytes that are not UTF-8"));
+                    .map_err(|_| Error::environment("sent an answer that is not valid UTF-8"));
             }
             searched = self.buffer.len();
             if searched > limits::LINE_BYTES_MAX {
-                return Err(Error::environment("answered with a line that is too long"));
+                return Err(Error::environment("sent an answer whose line is too long"));
             }
             if interrupted() {
                 return Err(Error::incomplete("interrupted"));
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return Err(Error::environment("did not answer in time"));
+                return Err(Error::environment("did not answer before the timeout"));
             }
             if !self.wait(deadline)? {
                 continue;
@@ -101,7 +101,7 @@ impl<R: Read + rustix::fd::AsFd> Lines<R> {
         // Only agents and namespace holders, which wait for requests, wait without a deadline. They must not wake up during a
         // measurement, so poll gets no timeout in this case.
         let time = deadline.is_some().then(|| rustix::time::Timespec::try_from(left)).transpose();
-        let time = time.map_err(|_| Error::environment("cannot wait that long"))?;
+        let time = time.map_err(|_| Error::environment("the timeout is too long"))?;
         match poll(&mut [PollFd::new(&self.pipe, PollFlags::IN)], time.as_ref()) {
             Ok(count) => Ok(count > 0),
             Err(rustix::io::Errno::INTR) => Ok(false),
@@ -144,7 +144,7 @@ impl ChildProcess {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
         let mut child = command.spawn().context(format!("{name}: cannot start {}", command.get_program().display()))?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(Error::environment(format!("{name}: started without pipes")));
+            return Err(Error::environment(format!("{name}: the process was started without pipes")));
         };
         let diagnostics = child.stderr.take();
         Ok(Self { name, child, input: Some(input), output: Lines::new(output), diagnostics })
@@ -189,7 +189,7 @@ impl ChildProcess {
                 if moved.elapsed() > stall {
                     return Err(Error::environment("takes no input").at(&self.name));
                 }
-                let notice = rustix::time::Timespec::try_from(NOTICE_TIME_MAX).context("cannot wait that long")?;
+                let notice = rustix::time::Timespec::try_from(NOTICE_TIME_MAX).context("the timeout is too long")?;
                 match poll(&mut [PollFd::new(input, PollFlags::OUT)], Some(&notice)) {
                     Ok(0) | Err(rustix::io::Errno::INTR) => continue,
                     Ok(_) => {}
@@ -243,7 +243,7 @@ impl ChildProcess {
                 Err(_) => break,
             }
         }
-        Error::incomplete(format!("{}: the process closed its channel", self.name))
+        Error::incomplete(format!("{}: the process closed its connection to siga", self.name))
     }
 
     /// Returns the last line that the child wrote to standard error.
@@ -312,7 +312,7 @@ mod tests {
         writer.write_all(b"a line\nhalf of").unwrap();
         assert_eq!(lines.next(None).unwrap().as_deref(), Some("a line"));
         let late = lines.next(Some(Duration::from_millis(10))).unwrap_err();
-        assert!(late.message().contains("did not answer in time"), "{late}");
+        assert!(late.message().contains("did not answer before the timeout"), "{late}");
         let endless = std::thread::spawn(move || while writer.write_all(&[b'x'; 4 << 10]).is_ok() {});
         let error = lines.next(None).unwrap_err();
         assert!(error.message().contains("a line that is too long"), "{error}");

@@ -55,19 +55,26 @@ pub fn of(plan: &Plan, matrix: &Matrix, ssh: &str) -> Result<Vec<Step>> {
             Route::Places(client, server) => [client.clone(), server.clone()],
             Route::Host => continue,
             Route::Guests(_) => {
-                add(&holder, format!("this program: starts a control program and guests, for path {route}"));
+                add(&holder, format!("this program (siga): starts the control program and the guests of path {route}"));
                 [Place::Local, Place::Local]
             }
             Route::Built(kind) => {
-                add(&holder, format!("this program: builds path {kind} in namespaces of its own"));
+                add(&holder, format!("this program (siga): builds path {kind} in its own namespaces"));
                 [built(), built()]
             }
         };
         let level = matrix.levels.iter().find(|level| level.name == cell.level);
         if matches!(route, Route::Built(_)) && level.is_some_and(|level| level.nftables.is_some()) {
             let [load, list] = filter::commands();
-            add(&load, format!("its input is the ruleset of level {}; in a namespace of the path", cell.level));
-            add(&list, "reads the ruleset back, there".into());
+            add(
+                &load,
+                format!(
+                    "loads the ruleset of level {}, which siga writes to its input, in a namespace of the \
+                path",
+                    cell.level
+                ),
+            );
+            add(&list, "lists the loaded rules in the same namespace".into());
         }
         for end in &ends {
             let (mut command, about) = end_of(end, ssh)?;
@@ -77,7 +84,12 @@ pub fn of(plan: &Plan, matrix: &Matrix, ssh: &str) -> Result<Vec<Step>> {
             add(&command, about);
         }
         if plan.processes {
-            add(&agent_command(&AgentOptions::default()), "this program: a process for each pair, at each end".into());
+            add(
+                &agent_command(&AgentOptions::default()),
+                "this program (siga): one worker process for each \
+                client-server pair, on both sides"
+                    .into(),
+            );
         }
     }
     Ok(steps)
@@ -91,12 +103,15 @@ fn built() -> Place {
 /// Returns the command that starts an agent in a place, and the purpose of the command.
 fn end_of(place: &Place, ssh: &str) -> Result<(Command, String)> {
     let about = match place {
-        Place::Local => "this program: an end of the path".into(),
-        Place::Netns(_) | Place::Pid(_) => format!("this program: an end of the path, in {place}"),
-        Place::Built(..) => "this program: an end of the path, in its namespace".into(),
+        Place::Local => "this program (siga): the agent for client or server".into(),
+        Place::Netns(_) | Place::Pid(_) => format!("this program (siga): the agent for client or server, in {place}"),
+        Place::Built(..) => "this program (siga): the agent for client or server, in its namespace".into(),
         Place::Ssh(host) => {
             let program = std::fs::metadata("/proc/self/exe").context("cannot read the size of the running program")?;
-            let about = format!("reaches {place}; its input is this program, which then runs there");
+            let about = format!(
+                "connects to {place}; siga copies itself there through the command's input and runs \
+                as the agent"
+            );
             return Ok((ssh::command(host, ssh, program.len()).map_err(|error: Error| error.at("--ssh"))?, about));
         }
     };

@@ -40,7 +40,7 @@ pub fn ssh(given: Option<&str>) -> Result<String> {
     };
     let said = said.unwrap_or_else(|| SSH.to_owned());
     if said.trim().is_empty() {
-        return Err(Error::usage("the ssh command is empty").hint("--ssh takes a command such as `ssh -F FILE`"));
+        return Err(Error::usage("the ssh command is empty").hint("--ssh accepts a command such as `ssh -F FILE`"));
     }
     Ok(said)
 }
@@ -60,13 +60,14 @@ fn read(place: &Path) -> Result<Option<String>> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => {
             return Err(Error::environment(format!("cannot read {shown}: {error}")).hint(
-                "the configuration must belong to you, and nobody else may have write access; or give --ssh COMMAND",
+                "the configuration file must belong to you, and no other user may have write permission; or use --ssh \
+                    COMMAND",
             ));
         }
     };
     let config: Config = toml::from_str(&text).map_err(|error| {
         Error::usage(format!("configuration {shown}: {error}"))
-            .hint("it has one key: `ssh = \"COMMAND\"` below [reach]")
+            .hint("the file supports one key: `ssh = \"COMMAND\"` in the table [reach]")
     })?;
     Ok(config.reach.ssh)
 }

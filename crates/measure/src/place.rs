@@ -17,7 +17,7 @@ use std::path::Path;
 /// Returns an error of kind `Environment` if a namespace does not exist, or if this process may not enter it.
 pub fn enter(net: Option<&Path>, user: Option<&Path>) -> Result<()> {
     let Some(net) = net else { return Ok(()) };
-    let hint = "entering a namespace needs root, or to own the user namespace it belongs to";
+    let hint = "run siga as root, or as the owner of the user namespace to which this namespace belongs";
     let open = |path: &Path| {
         let refused = |error| Error::environment(format!("cannot open {}: {error}", path.display())).hint(hint);
         std::fs::File::open(path).map_err(refused)
@@ -55,7 +55,7 @@ pub fn die_with_parent() -> Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
         .context("cannot request a signal for the parent's death")?;
     if rustix::process::getppid() != parent || parent.is_some_and(rustix::process::Pid::is_init) {
-        return Err(Error::incomplete("the parent process is gone"));
+        return Err(Error::incomplete("the parent process has ended"));
     }
     Ok(())
 }
@@ -81,7 +81,7 @@ pub fn need_descriptors(pairs: u32, processes: u32) -> Result<()> {
         Some(limit) if limit < need => {
             let limit_name = "the limit of open files";
             Err(Error::environment(format!("{pairs} pairs need {need} file descriptors, {limit_name} is {limit}"))
-                .hint(format!("raise it with `ulimit -n {need}`, or ask for fewer pairs with --clients")))
+                .hint(format!("raise it with `ulimit -n {need}`, or use fewer pairs (--clients)")))
         }
         Some(_) | None => Ok(()),
     }
@@ -105,7 +105,7 @@ pub fn stay_on(cpus: &[u32]) -> Result<()> {
     }
     sched_setaffinity(None, &set).map_err(|error| {
         Error::environment(format!("cannot run on CPUs {cpus:?}: {error}"))
-            .hint("`nproc --all` counts the CPUs, from 0")
+            .hint("`nproc --all` prints the number of CPUs; CPU numbers begin at 0")
     })
 }
 

@@ -118,7 +118,7 @@ pub fn too_few(plan: &Plan, matrix: &Matrix) -> Option<String> {
     if plan.smoke || figures == 0 || most as usize >= trials {
         return None;
     }
-    let short = format!("cannot decide each of {figures} main figures; {trials} can");
+    let short = format!("cannot decide each of {figures} main figures; at least {trials} trials are needed");
     let all = if most == 1 { "1 trial".to_owned() } else { format!("{most} trials") };
     Some(match plan.budget_seconds.filter(|_| plan.trials.is_none_or(|wanted| wanted > most)) {
         Some(budget) => {
@@ -171,17 +171,18 @@ pub fn profiler(plan: &Plan, watch: &mut dyn Watch) -> Result<Option<Profiler>> 
         Some(AccountingMethod::Subtract | AccountingMethod::Tick | AccountingMethod::Processes) => Ok(None),
         Some(AccountingMethod::Profile) => Profiler::open()
             .map(Some)
-            .map_err(|error| error.hint("leave out --accounting to use the best method that the host allows")),
-        None => {
-            match Profiler::open() {
-                Ok(profiler) => Ok(Some(profiler)),
-                Err(error) => {
-                    let reason = error.message();
-                    watch.note(&format!("no profile ({reason}): a kernel router's cost is measured as the difference to the path without it"));
-                    Ok(None)
-                }
+            .map_err(|error| error.hint("omit --accounting to use the best method that this host supports")),
+        None => match Profiler::open() {
+            Ok(profiler) => Ok(Some(profiler)),
+            Err(error) => {
+                let reason = error.message();
+                watch.note(&format!(
+                    "the profiler cannot run ({reason}); siga measures the CPU time of a kernel \
+                        router as the difference to the path without a router"
+                ));
+                Ok(None)
             }
-        }
+        },
     }
 }
 
@@ -449,8 +450,8 @@ impl<'a> Course<'a> {
 }
 
 fn interrupted_error(so_far: &Run) -> Error {
-    Error::incomplete("interrupted; what was measured is kept")
-        .hint(format!("go on with `siga run --resume {}`", so_far.directory.display()))
+    Error::incomplete("interrupted; the trials so far are kept")
+        .hint(format!("continue with `siga run --resume {}`", so_far.directory.display()))
 }
 
 /// Shuffles `order` with the method of Fisher and Yates and random numbers from SplitMix64. So the result depends only on the

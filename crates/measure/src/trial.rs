@@ -305,14 +305,14 @@ fn nothing_done(flags: &[String]) -> Error {
     let reasons: Vec<_> = flags.iter().map(|flag| format!(", {flag}")).collect();
     let message = format!("nothing was done within the trial{}", reasons.concat());
     let error = if flags.is_empty() { Error::disturbed(message) } else { Error::incomplete(message) };
-    error.hint("give the trial more --seconds, or reduce other load on the host")
+    error.hint("use longer trials (--seconds), or reduce other load on the host")
 }
 
 fn sound_content(interval: &Interval, while_doing: &str) -> Result<()> {
     let wrong = interval.report.counts.wrong_content + interval.server.wrong_content;
     if wrong > 0 {
-        return Err(Error::incomplete(format!("{while_doing}: {wrong} pieces of payload arrived changed"))
-            .hint("the path damages data; figures from it would mean nothing"));
+        return Err(Error::incomplete(format!("{while_doing}: {wrong} parts of the payload were corrupted"))
+            .hint("the path corrupts data, so its figures are worthless"));
     }
     Ok(())
 }
@@ -325,17 +325,17 @@ fn flags(workload: &Workload, interval: &Interval, seconds: f64) -> Result<Vec<S
     let agree = client.sent == server.received && client.received == server.sent;
     if lossless && !(agree && (workload.is_stream() || client.transactions == server.transactions)) {
         flags.push(format!(
-            "client and server disagree: {} and {} bytes to the server, {} and {} back",
+            "the byte counts of client and server differ: {} and {} bytes to the server, {} and {} bytes to the client",
             client.sent, server.received, server.sent, client.received
         ));
     }
     for (what, count) in [
-        ("connections could not be made", client.connect_failures),
+        ("connections could not be opened", client.connect_failures),
         ("connections were reset", client.resets + server.resets),
-        ("messages were cut short", client.short_reads + server.short_reads),
-        ("pieces of payload arrived changed", client.wrong_content + server.wrong_content),
+        ("messages were incomplete", client.short_reads + server.short_reads),
+        ("parts of the payload were corrupted", client.wrong_content + server.wrong_content),
         ("datagrams were lost", client.lost),
-        ("planned transactions were never begun", client.unstarted),
+        ("planned transactions were not started", client.unstarted),
     ] {
         if count > 0 {
             flags.push(format!("{count} {what}"));
@@ -344,7 +344,10 @@ fn flags(workload: &Workload, interval: &Interval, seconds: f64) -> Result<Vec<S
     if workload.shape == Shape::Crr
         && let Some((early, late)) = collapse(&interval.report.slices)
     {
-        flags.push(format!("the rate collapsed within the trial, from {early:.0} to {late:.0} units a tenth"));
+        flags.push(format!(
+            "the rate collapsed during the trial: from {early:.0} to {late:.0} units per tenth of the \
+            trial"
+        ));
     }
     flags.extend(lost_service(&histogram::percentiles(&histogram::decode(&interval.report.latency)?), seconds));
     Ok(flags)
@@ -358,7 +361,7 @@ fn lost_service(latency: &Percentiles, seconds: f64) -> Option<String> {
     let lost = most >= long && most >= SERVICE_LOST_FACTOR * usual;
     let ms = |us: f64| us / 1e3;
     lost.then(|| {
-        format!("service was lost: an exchange took {:.0} ms in a trial of {:.0} ms", ms(most), ms(seconds * 1e6))
+        format!("the path stalled: one transaction took {:.0} ms of a {:.0} ms trial", ms(most), ms(seconds * 1e6))
     })
 }
 
@@ -464,7 +467,7 @@ mod tests {
     fn a_latency_that_means_lost_service_is_flagged() {
         let latency = |p50: f64, max: f64| Percentiles { p50: Some(p50), max: Some(max), ..Percentiles::default() };
         let flag = lost_service(&latency(60.0, 626_000.0), 0.5).unwrap();
-        assert_eq!(flag, "service was lost: an exchange took 626 ms in a trial of 500 ms");
+        assert_eq!(flag, "the path stalled: one transaction took 626 ms of a 500 ms trial");
         assert!(lost_service(&latency(60.0, 240_000.0), 0.5).is_none(), "less than half of the trial");
         assert!(lost_service(&latency(60.0, 150_000.0), 0.02).is_none(), "a busy host can delay a thread for so long");
         assert!(lost_service(&latency(100_000.0, 626_000.0), 0.5).is_none(), "each exchange takes long");
@@ -495,7 +498,7 @@ mod tests {
             let ended = until_it_runs(|| left.next().unwrap(), |reason| told.push(reason.to_owned()));
             (ended, told.len(), left.len())
         };
-        let late = || Err(Error::disturbed("CPU 1 was watched for 23 of 98 ms only"));
+        let late = || Err(Error::disturbed("the profiler sampled CPU 1 for only 23 of 98 ms"));
         let dead = || Err(Error::incomplete("the process died"));
         assert_eq!(done(vec![Ok(1), Ok(2)]), (Ok(1), 0, 1));
         assert_eq!(done(vec![late(), Ok(2), Ok(3)]), (Ok(2), 1, 1));

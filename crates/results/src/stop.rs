@@ -73,7 +73,8 @@ pub fn unsettled(run: &Run, cells: &[Cell]) -> HashSet<Cell> {
     let compared = compared(&comparisons);
     let alone = cells.iter().filter(|cell| !compared.contains(cell) && rounds.of(cell).count() < TRIALS_ALONE);
     open.extend(alone.cloned());
-    // If a trial has no profile (CPU samples), the router's CPU time is the difference from the path without the router. So the
+    // If a trial has the profiler cannot run (CPU samples), the router's CPU time is the difference from the path
+    // without the router. So the
     // cell of that path needs more trials, too.
     let unseen = |cell: &&Cell| {
         rounds.of(cell).sound.values().any(|trial| trial.cpu.profile.is_none() && trial.cpu.guests.is_none())

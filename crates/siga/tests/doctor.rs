@@ -152,5 +152,5 @@ fn doctor_removes_leftovers_of_a_crash_and_nothing_that_is_in_use() {
     assert!(status.success() || refused, "the run did not survive: {status}: {said}");
 
     let output = as_user(&program, place, &["doctor", "--clean"]).output().unwrap();
-    assert!(String::from_utf8_lossy(&output.stdout).starts_with("Nothing was left behind."), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("siga found no leftovers."), "{output:?}");
 }

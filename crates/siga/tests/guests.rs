@@ -73,7 +73,7 @@ fn measured(bench: &Bench, paths: [&str; 4], io: &str) -> Vec<Value> {
         let flags: Vec<&str> = cell["flags"].as_array().unwrap().iter().map(|flag| flag.as_str().unwrap()).collect();
         // Other load on the host decides how steady a rate is, how long an exchange takes, how the pairs share, and whether the answer
         // to a datagram comes too late.
-        const OF_HOST: [&str; 4] = ["rate collapsed", "datagrams were lost", "service was lost", "had unequal rates"];
+        const OF_HOST: [&str; 4] = ["rate collapsed", "datagrams were lost", "the path stalled", "had unequal rates"];
         let is_of_host = |flag: &&str| OF_HOST.iter().any(|effect| flag.contains(effect));
         assert!(flags.iter().all(is_of_host), "{cell:#}");
         assert!(cell["rate"].as_f64().unwrap() > 0.0 && cell["mtu"] == 57_344 && cell["io"] == io);

@@ -499,7 +499,7 @@ fn only_the_configuration_of_the_user_sets_how_hosts_are_reached() {
     }
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     for (text, words) in
-        [("[reach]\nshell = \"x\"\n", "shell"), ("ssh = \"x\"\n", "below [reach]"), ("[reach", "config.toml")]
+        [("[reach]\nshell = \"x\"\n", "shell"), ("ssh = \"x\"\n", "table [reach]"), ("[reach", "config.toml")]
     {
         fs::write(&file, text).unwrap();
         configured(&bench, PLAN).refused(2, &["config.toml", words]);

@@ -269,7 +269,7 @@ fn an_ssh_command_that_fails_or_answers_falsely_is_reported() {
         ("complains", "echo 'no such host' >&2; exit 255", &["exit status: 255", "no such host"]),
         ("other", &format!("echo '{hello}'; cat >/dev/null"), &["version 99"]),
         ("binary", "head -c 1000 /dev/urandom; echo; cat >/dev/null", &["answered"]),
-        ("closes", "exec >&-; cat >/dev/null; exec sleep 100", &["closed its channel"]),
+        ("closes", "exec >&-; cat >/dev/null; exec sleep 100", &["closed its connection to siga"]),
     ] {
         script(&bench.path(name), &format!("#!/bin/sh\n{text}\n"));
         refused_ssh(&bench, &bench.path(name).display().to_string(), words);
@@ -392,7 +392,7 @@ fn sound(bench: &Bench, count: usize) {
     assert_eq!(trials.len(), count);
     for trial in trials {
         let flags = trial["flags"].as_array().unwrap();
-        let of_host = |flag: &str| flag.starts_with("the rate collapsed") || flag.starts_with("service was lost");
+        let of_host = |flag: &str| flag.starts_with("the rate collapsed") || flag.starts_with("the path stalled");
         assert!(flags.iter().all(|flag| of_host(flag.as_str().unwrap())), "{trial}");
         assert_eq!(trial["client"]["sent"], trial["server"]["received"], "{trial}");
     }

@@ -26,7 +26,7 @@ pub(super) fn launch(host: &str, name: &str, ssh: &str) -> Result<LaunchedAgent>
     });
     started.map_err(|error| {
         Error::environment(format!("ssh:{host}: {}", error.message()))
-            .hint("`ssh HOST true` has to work without a password; give another command with --ssh")
+            .hint("`ssh HOST true` must work without a password; use --ssh to set another command")
     })
 }
 
@@ -45,9 +45,9 @@ fn script(bytes: u64) -> String {
 /// standard input. Returns an error of kind `Usage` if `ssh` contains no command.
 pub(crate) fn command(host: &str, ssh: &str, bytes: u64) -> Result<Command> {
     let mut words = ssh.split_whitespace();
-    let program = words
-        .next()
-        .ok_or_else(|| Error::usage("the ssh command is empty").hint("--ssh takes a command such as `ssh -F FILE`"))?;
+    let program = words.next().ok_or_else(|| {
+        Error::usage("the ssh command is empty").hint("--ssh accepts a command such as `ssh -F FILE`")
+    })?;
     let mut command = Command::new(program);
     command.args(words).args(["-T", "-o", "BatchMode=yes", host]).arg(script(bytes));
     Ok(command)

@@ -109,7 +109,10 @@ impl Workers {
             | Order::Spent
             | Order::Host { .. }
             | Order::Carrier { .. }
-            | Order::Routes { .. } => Err(Error::usage("not an order for a process per pair")),
+            | Order::Routes { .. } => Err(Error::usage(
+                "the order is not valid for a worker process of a \
+                client-server pair",
+            )),
         }
     }
 

@@ -59,7 +59,7 @@ impl Btf {
     /// if the data is malformed.
     pub(crate) fn of_kernel() -> Result<Self> {
         let bytes = std::fs::read(KERNEL).context(format_args!("cannot read {KERNEL}"));
-        let bytes = bytes.map_err(|error| error.hint("the kernel must be built with CONFIG_DEBUG_INFO_BTF"))?;
+        let bytes = bytes.map_err(|error| error.hint("use a kernel that was built with CONFIG_DEBUG_INFO_BTF"))?;
         Self::parse(&bytes).ok_or_else(|| Error::environment(format!("{KERNEL} is not in the BTF format")))
     }
 

@@ -69,8 +69,8 @@ impl Symbols {
         let text = std::fs::read_to_string(PLACE).context(format_args!("cannot read {PLACE}"))?;
         let symbols = Self { text };
         if symbols.lines().all(|(address, _)| read(address) == Some(0)) {
-            return Err(Error::environment(format!("{PLACE} hides the addresses of the kernel's functions"))
-                .hint("it shows them to root and with CAP_SYSLOG, unless the sysctl kernel.kptr_restrict is 2"));
+            return Err(Error::environment(format!("{PLACE} does not show the addresses of the kernel's functions"))
+                .hint("run siga as root or with CAP_SYSLOG, and set the sysctl kernel.kptr_restrict to 0 or 1"));
         }
         Ok(symbols)
     }

@@ -106,7 +106,12 @@ fn load_injector(spent: &Map, per_packet_ns: u32) -> Result<OwnedFd> {
     if !missing(&NEEDED).is_empty() {
         return Err(refused("cannot plant a cost in a network namespace", Errno::PERM, &NEEDED));
     }
-    let ns = i32::try_from(per_packet_ns).map_err(|_| Error::usage(format!("{per_packet_ns} ns are too many")))?;
+    let ns = i32::try_from(per_packet_ns).map_err(|_| {
+        Error::usage(format!(
+            "a cost of {per_packet_ns} ns per packet \
+        is too high"
+        ))
+    })?;
     load_program(ProgramKind::Ingress, "siga_injector", &program(spent, ns), &NEEDED)
 }
 
@@ -120,8 +125,8 @@ fn attach_to(program: &OwnedFd, interface: &str) -> Result<OwnedFd> {
 }
 
 fn without_tcx() -> Error {
-    Error::environment("this kernel cannot attach BPF programs to interfaces by link")
-        .hint("it needs Linux 6.6 or later with CONFIG_NET_XGRESS")
+    Error::environment("this kernel cannot attach BPF programs to interfaces (tcx)")
+        .hint("use Linux 6.6 or later, built with CONFIG_NET_XGRESS")
 }
 
 /// Returns the BPF program: it reads the clock until `ns` nanoseconds have passed, then adds the packet and the time to the

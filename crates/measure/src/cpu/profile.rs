@@ -291,12 +291,12 @@ fn create_map(kind: MapKind, name: &str, key_bytes: u32, value_bytes: u32, entri
 
 /// Checks that this process is in the initial PID namespace, because samples contain process ids of that namespace.
 fn check_pid_namespace() -> Result<()> {
-    let inode = std::fs::metadata("/proc/self/ns/pid").context("cannot see the PID namespace")?.ino();
+    let inode = std::fs::metadata("/proc/self/ns/pid").context("cannot read the PID namespace of this process")?.ino();
     if inode == INITIAL_PID_NAMESPACE {
         return Ok(());
     }
-    Err(Error::environment("the profiler sees process ids of the host, but this process has its own (a PID namespace)")
-        .hint("run outside the container, or start it with the host's PID namespace (`--pid=host`)"))
+    Err(Error::environment("siga runs in a PID namespace, but the profiler records the process IDs of the host")
+        .hint("run siga outside the container, or start the container with the host's PID namespace (`--pid=host`)"))
 }
 
 fn read_sample(key: &[u8], values: &[u8]) -> Option<Sample> {

@@ -69,18 +69,18 @@ impl Calibration {
     pub fn verdict(&self) -> Result<()> {
         let named = |verdict: Verdict| -> Vec<String> {
             let rows = self.rows.iter().filter(|row| row.verdict == verdict);
-            rows.map(|row| format!("{} by {} (ratio {:.2})", row.planted_in, row.way, row.ratio.value)).collect()
+            rows.map(|row| format!("{} by method {} (ratio {:.2})", row.planted_in, row.way, row.ratio.value)).collect()
         };
         let (off, mut undecided) = (named(Verdict::Off), named(Verdict::Undecided));
         let noisy = self.skipped.iter().filter(|absent| absent.noisy);
         undecided.extend(noisy.map(|absent| format!("{} by {}", absent.planted_in, absent.way)));
         if !off.is_empty() {
-            return Err(Error::incomplete(format!("not recovered within 5%: {}", off.join(", ")))
-                .hint("figures of that component by that method are off by as much on this host"));
+            return Err(Error::incomplete(format!("measured with an error of more than 5%: {}", off.join(", ")))
+                .hint("on this host, that method's CPU times for that component are wrong by the same factor"));
         }
         if !undecided.is_empty() {
             let text = format!("too noisy to decide:  {}", undecided.join(", "));
-            return Err(Error::incomplete(text).hint("stop other programs and calibrate again"));
+            return Err(Error::incomplete(text).hint("stop other programs, then calibrate again"));
         }
         Ok(())
     }
@@ -128,7 +128,8 @@ impl Course {
 
     /// Returns the methods of this experiment for which no round gave a result.
     fn unseen(&self) -> Vec<Absent> {
-        let reason = format!("other processes used more than {:.0}% of the CPUs in every round", OTHERS_MAX * 100.0);
+        let reason =
+            format!("other processes used more than {:.0}% of the CPU time in every round", OTHERS_MAX * 100.0);
         let unseen = self.ways.iter().filter(|way| row(&self.experiment, **way, &self.pairs).is_none());
         let absent =
             |way: &Way| Absent { planted_in: self.experiment.planted, way: *way, reason: reason.clone(), noisy: true };
@@ -207,7 +208,7 @@ pub fn calibrate(progress: &mut dyn FnMut(&str)) -> Result<Calibration> {
                 outcome => outcome?,
             }
             if interrupted() {
-                return Err(Error::incomplete("interrupted before enough was measured"));
+                return Err(Error::incomplete("interrupted before the calibration had enough trials"));
             }
         }
     }

@@ -59,7 +59,8 @@ impl Cleaning {
         let left = self.found.iter().filter(|removed| removed.problem.is_some()).count();
         match left {
             0 => Ok(()),
-            _ => Err(Error::incomplete(format!("{left} things remain")).hint("the report says which and why")),
+            _ => Err(Error::incomplete(format!("{left} leftovers could not be removed"))
+                .hint("the report lists them with the reasons")),
         }
     }
 
@@ -72,21 +73,23 @@ impl Cleaning {
 /// below `runs`. Removes what it finds.
 pub fn clean(runs: &Path) -> Cleaning {
     let mut cleaning = Cleaning::default();
-    cleaning.looked.push("processes of siga whose parent has ended".into());
+    cleaning.looked.push("processes of siga whose parent process has ended".into());
     for orphan in processes().iter().filter(|process| process.is_orphan()) {
         cleaning.add(format!("process {} (siga {})", orphan.pid, orphan.role), orphan.end());
     }
     let mut places = vec![PathBuf::from("/tmp"), std::env::temp_dir()];
     places.dedup();
     for place in places {
-        cleaning.looked.push(format!("{}/siga.XXXXXXXXXX, copies of the program that do not run", place.display()));
+        cleaning
+            .looked
+            .push(format!("{}/siga.XXXXXXXXXX: copies of siga's program file that are not running", place.display()));
         if let Ok(place) = Directory::open(&place) {
             for name in copied_programs(&place) {
                 cleaning.add(place.place(&name).display().to_string(), removed(&place, &name));
             }
         }
     }
-    cleaning.looked.push(format!("{}/*, incomplete files and lines", runs.display()));
+    cleaning.looked.push(format!("{}/*: incomplete files and lines of runs", runs.display()));
     // This directory can be the default, which the user did not name. So if it is a symbolic link, the link is not followed
     // either.
     let here = runs.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

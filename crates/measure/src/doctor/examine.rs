@@ -57,7 +57,7 @@ impl Examination {
         if self.fit {
             return Ok(());
         }
-        Err(Error::environment("this host cannot run the default plan").hint("the report says what is missing"))
+        Err(Error::environment("this host cannot run the default plan").hint("the report lists what is missing"))
     }
 
     /// Changes the state of the check `profile` to a caution if the whole interval of `overhead.rate_ratio` is below
@@ -72,10 +72,11 @@ impl Examination {
             let percent = 100.0 * (1.0 - ratio.value);
             check.state = CheckState::Caution;
             check.costs = Some(format!(
-                "a path that is always busy is {percent:.0}% slower while it is sampled; rates are measured without samples"
+                "while the profiler runs, the rate of a fully loaded path is {percent:.0}% lower; siga measures rates \
+                    without the profiler"
             ));
             check.way_out =
-                Some("where the split of CPU time must come from the same phase: --accounting subtract".into());
+                Some("use --accounting subtract if CPU times and rates must come from the same phase".into());
         }
     }
 
@@ -137,20 +138,23 @@ fn summarize(examination: &Examination) -> String {
     let paths = || examination.checks.iter().filter(|check| check.group == Group::Paths);
     let built = paths().filter(|check| check.state != CheckState::Missing).count();
     if !examination.fit {
-        return format!("This host cannot measure: {built} of {} types of path can be built.", paths().count());
+        return format!(
+            "This host cannot run the default plan: siga can build {built} of {} types of path.",
+            paths().count()
+        );
     }
     let router = if examination.has(Group::Accounting, "profile") {
-        "a router's cost is seen in every trial (profile)"
+        "each trial measures the router's CPU time (accounting method profile)"
     } else if examination.has(Group::Accounting, "subtract") {
-        "a router's cost is the difference of two paths (subtract)"
+        "the router's CPU time is the difference between two paths (accounting method subtract)"
     } else {
-        "a router's cost cannot be measured"
+        "the router's CPU time cannot be measured"
     };
     let cautions = examination.checks.iter().filter(|check| check.state == CheckState::Caution).count();
     let cautions = match cautions {
         0 => String::new(),
-        1 => "; one thing costs accuracy".into(),
-        count => format!("; {count} things cost accuracy"),
+        1 => "; one caution below makes the figures less accurate".into(),
+        count => format!("; {count} cautions below make the figures less accurate"),
     };
     let all = if built == paths().count() { "all".to_owned() } else { format!("{built} of {}", paths().count()) };
     format!("This host can measure {all} types of path; {router}{cautions}.")
@@ -226,6 +230,6 @@ mod tests {
     fn a_host_without_a_path_is_unfit() {
         let none = examination(&[(Group::Accounting, "profile")]);
         assert_eq!(none.verdict().unwrap_err().exit_status(), 3);
-        assert!(none.summary.contains("cannot measure"), "{}", none.summary);
+        assert!(none.summary.contains("cannot run the default plan"), "{}", none.summary);
     }
 }

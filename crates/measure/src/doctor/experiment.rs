@@ -288,25 +288,29 @@ pub(super) fn row(experiment: &Experiment, way: Way, pairs: &[Pair]) -> Option<R
 fn judge(way: Way, ratio: &Ratio, pairs: &[Pair], left_out: usize) -> (Verdict, Option<String>) {
     let share = median_others(pairs).unwrap_or(0.0);
     if ratio.verdict() == Verdict::Off && ratio.is_near() {
-        let used = format!("other processes used {:.1}% of the CPUs", share * 100.0);
+        let used = format!("other processes used {:.1}% of the CPU time", share * 100.0);
         // Interrupts, steal time and periodic work of other processes grow with time, so longer transactions contain more of
         // them. Of all figures, only the total CPU time includes them, so only `subtract` is affected.
         if way == Way::Subtract {
-            return (
-                Verdict::Undecided,
-                Some(format!("{used}, and the total contains other work that grows with time")),
-            );
+            return (Verdict::Undecided, Some(format!("{used}, and the total includes their CPU time")));
         }
         // Other processes evict the path's data from the CPU caches, which slows longer transactions down more. The path really
         // uses this CPU time, so a method that reports more than the planted cost is not wrong.
         if share > OTHERS_BUSY {
-            return (Verdict::Undecided, Some(format!("{used}: the path itself may cost more than on an idle host")));
+            return (
+                Verdict::Undecided,
+                Some(format!(
+                    "{used}, so the path itself may use more CPU time than on an \
+                idle host"
+                )),
+            );
         }
     }
     let percent = OTHERS_MAX * 100.0;
     let note = (left_out > 0).then(|| {
         format!(
-            "{left_out} of {} rounds left out: other processes used more than {percent:.0}% of the CPUs",
+            "{left_out} of {} rounds were left out, because other processes used more than {percent:.0}% of the CPU \
+                time",
             pairs.len()
         )
     });
@@ -385,7 +389,7 @@ mod tests {
         assert_eq!(judge(Way::Profile, &ratio(1.09, 0.03), &quiet, 0), (Verdict::Off, None));
         let (verdict, note) = judge(Way::Profile, &ratio(1.09, 0.03), &busy, 0);
         assert_eq!(verdict, Verdict::Undecided);
-        assert!(note.unwrap().contains("10.0% of the CPUs"));
+        assert!(note.unwrap().contains("10.0% of the CPU time"));
         assert_eq!(
             judge(Way::Profile, &ratio(1.3, 0.03), &busy, 0).0,
             Verdict::Off,
@@ -399,7 +403,7 @@ mod tests {
         assert_eq!(judge(Way::Subtract, &ratio(1.03, 0.01), &quiet, 0), (Verdict::Recovered, None));
         let (verdict, note) = judge(Way::Subtract, &ratio(1.09, 0.01), &quiet, 0);
         assert_eq!(verdict, Verdict::Undecided);
-        assert!(note.unwrap().contains("grows with time"));
+        assert!(note.unwrap().contains("the total includes their CPU time"));
         assert_eq!(
             judge(Way::Subtract, &ratio(1.3, 0.01), &quiet, 0).0,
             Verdict::Off,

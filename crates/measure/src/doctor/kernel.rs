@@ -38,24 +38,24 @@ fn name(feature: Feature) -> &'static str {
 
 fn about(feature: Feature) -> &'static str {
     match feature {
-        Feature::Bonding => "interfaces that consist of several others",
-        Feature::Vlan => "VLANs: interfaces for tagged frames",
+        Feature::Bonding => "network interfaces that combine several other interfaces",
+        Feature::Vlan => "VLAN interfaces, which send frames with 802.1Q tags",
         Feature::Netem => "a queueing discipline that delays and drops packets",
         Feature::Fq => "a queueing discipline that paces each flow",
         Feature::Esp4 | Feature::Esp6 => "IPsec with AES-GCM",
-        Feature::Smc => "sockets of shared memory communications",
+        Feature::Smc => "sockets for Shared Memory Communications (AF_SMC)",
     }
 }
 
 fn without(feature: Feature) -> &'static str {
     match feature {
-        Feature::Bonding => "nothing can be measured over bonded interfaces",
-        Feature::Vlan => "nothing can be measured over VLANs",
-        Feature::Netem => "no level can delay or drop packets",
-        Feature::Fq => "no level can pace flows by fq",
-        Feature::Esp4 => "nothing can be measured through IPsec over IPv4",
-        Feature::Esp6 => "nothing can be measured through IPsec over IPv6",
-        Feature::Smc => "nothing can be measured over SMC",
+        Feature::Bonding => "the path bond is not available",
+        Feature::Vlan => "the path vlan is not available",
+        Feature::Netem => "levels with netem (delay, loss) are not available",
+        Feature::Fq => "levels with the queueing discipline fq are not available",
+        Feature::Esp4 => "IPsec over IPv4 cannot be measured",
+        Feature::Esp6 => "IPsec over IPv6 cannot be measured",
+        Feature::Smc => "the path smc-loopback is not available",
     }
 }
 
@@ -92,8 +92,8 @@ fn cgroup(files: &Files<'_>) -> Check {
     let older = if first.is_empty() { String::new() } else { format!("; cgroup v1 has {}", first.join(", ")) };
     check(finding + &older).with(
         CheckState::Missing,
-        "no limit on CPU time or memory can be set by cgroup v2",
-        Some("start the kernel with cgroup_no_v1=all, and mount cgroup2 at /sys/fs/cgroup".into()),
+        "siga cannot limit CPU time or memory by cgroup v2",
+        Some("boot the kernel with cgroup_no_v1=all, and mount cgroup2 at /sys/fs/cgroup".into()),
     )
 }
 
@@ -131,12 +131,12 @@ fn device(files: &Files<'_>, name: &str, list: &str, entry: &str, module: &str) 
         return check("the driver is loaded");
     }
     if is_module() {
-        return check(&format!("the module {module} is installed, not loaded"));
+        return check(&format!("the module {module} is installed, but not loaded"));
     }
     check(&format!("this kernel lacks the module {module}")).with(
         CheckState::Missing,
-        "no path and no level needs it",
-        Some(format!("use a kernel that has it, and install its module {module}")),
+        "no effect on siga: no path and no level uses it",
+        Some(format!("use a kernel with this feature, and install its module {module}")),
     )
 }
 
@@ -194,7 +194,7 @@ mod tests {
         let installed = ("lib/modules/6.1/modules.dep", "kernel/drivers/block/nbd.ko.xz: kernel/lib/x.ko\n");
         let needed = ("lib/modules/6.1/modules.dep", "kernel/other.ko: kernel/drivers/block/nbd.ko\n");
         assert_eq!(on(&[loaded], nbd).finding, "the driver is loaded");
-        assert_eq!(on(&[release, installed], nbd).finding, "the module nbd is installed, not loaded");
+        assert_eq!(on(&[release, installed], nbd).finding, "the module nbd is installed, but not loaded");
         for files in [&[release, needed][..], &[("proc/devices", " 43 nbdx\n")]] {
             assert_eq!(on(files, nbd).state, CheckState::Missing);
         }

@@ -49,14 +49,14 @@ pub(super) fn paths(progress: &mut dyn FnMut(&str)) -> Vec<Check> {
         };
         checks.push(match Net::raise(FilePath::new("/proc/self/exe"), &spec) {
             Ok(_net) => Check::ok(Group::Paths, path.name(), path.about()),
-            Err(error) => Check::missing(Group::Paths, path.name(), &error, "its cells are skipped"),
+            Err(error) => Check::missing(Group::Paths, path.name(), &error, "cells of this path are skipped"),
         });
     }
     checks.extend(notes.into_iter().map(|(note, kinds)| {
-        let on = if kinds.len() == PathKind::ALL.len() { "every path of the kernel".into() } else { kinds.join(", ") };
+        let on = if kinds.len() == PathKind::ALL.len() { "every kernel path".into() } else { kinds.join(", ") };
         Check::ok(Group::Paths, "settings", format!("on {on}: {note}")).with(
             CheckState::Caution,
-            "figures hold for the settings in force, which every run records",
+            "the figures apply to the settings in force; each run records them",
             None,
         )
     }));
@@ -77,13 +77,14 @@ fn build(kind: PathKind) -> Result<Vec<String>> {
 
 fn without(kind: PathKind) -> &'static str {
     match kind {
-        PathKind::Veth => "no direct path to compare others with; its cells are skipped",
+        PathKind::Veth => "cells of this path are skipped, so there is no direct path for comparison",
         PathKind::VethRouted => {
-            "no figure for router overhead, and no kernel path to compare siga's own network with; its cells are skipped"
+            "cells of this path are skipped, so the router overhead is not measured, and there is no kernel path to \
+                compare with siga's own network"
         }
-        PathKind::Loopback | PathKind::Unix | PathKind::Bridge | PathKind::Macvlan => "its cells are skipped",
+        PathKind::Loopback | PathKind::Unix | PathKind::Bridge | PathKind::Macvlan => "cells of this path are skipped",
         PathKind::Bond | PathKind::Vlan | PathKind::Ipvlan | PathKind::SmcLoopback | PathKind::Sockmap => {
-            "its cells are skipped; nothing else needs it"
+            "cells of this path are skipped; no other measurement uses it"
         }
     }
 }
@@ -96,28 +97,34 @@ pub(super) fn accounting(paths: &[Check]) -> Vec<Check> {
             .any(|check| check.group == Group::Paths && check.name == kind.name() && check.state != CheckState::Missing)
     };
     let profile = match profile::available() {
-        Ok(()) => Check::ok(Group::Accounting, "profile", "charges client, router and server in every single trial"),
+        Ok(()) => Check::ok(
+            Group::Accounting,
+            "profile",
+            "measures the CPU time of client, router and server in each \
+            trial",
+        ),
         Err(error) => Check::missing(
             Group::Accounting,
             "profile",
             &error,
-            "the router's cost comes from `subtract`, which needs both paths, more trials and a quiet host",
+            "siga measures the router's CPU time with `subtract` instead, which needs the paths veth and veth-routed, \
+                more trials and an otherwise idle host",
         ),
     };
     let subtract = if has(PathKind::Veth) && has(PathKind::VethRouted) {
         Check::ok(
             Group::Accounting,
             "subtract",
-            "the router's cost is the difference between the paths with and without it",
+            "computes the router's CPU time as the difference between the paths with and without a router",
         )
     } else {
-        Check::ok(Group::Accounting, "subtract", "it needs the paths veth and veth-routed").with(
+        Check::ok(Group::Accounting, "subtract", "this method needs the paths veth and veth-routed").with(
             CheckState::Missing,
-            "if `profile` is missing too, the router's cost cannot be measured",
-            Some("see the paths above".into()),
+            "if `profile` is also missing, the router's CPU time cannot be measured",
+            Some("see the missing paths above".into()),
         )
     };
-    let tick = "exact run times of client and server; does not see a router";
+    let tick = "measures the exact run times of client and server, but not the CPU time of a router";
     vec![profile, subtract, Check::ok(Group::Accounting, "tick", tick), totals()]
 }
 
@@ -126,26 +133,31 @@ fn totals() -> Check {
     let name = "total";
     match HostCpu::read() {
         Ok(host) if host.exact.is_some() => {
-            Check::ok(Group::Accounting, name, "CPU time of the whole host, to the nanosecond")
+            Check::ok(Group::Accounting, name, "CPU time of the whole host, with a resolution of 1 ns")
         }
-        Ok(_) => Check::ok(Group::Accounting, name, "CPU time of the whole host, in hundredths of a second").with(
+        Ok(_) => Check::ok(Group::Accounting, name, "CPU time of the whole host, with a resolution of 10 ms").with(
             CheckState::Caution,
-            "the total of a one-second trial is off by up to 0.8%",
-            Some("longer trials (--seconds 5), or as root, who may read /proc/timer_list".into()),
+            "the total of a one-second trial has an error of up to 0.8%",
+            Some("use longer trials (--seconds 5), or run siga as root, which may read /proc/timer_list".into()),
         ),
-        Err(error) => Check::missing(Group::Accounting, name, &error, "no CPU figures at all"),
+        Err(error) => Check::missing(Group::Accounting, name, &error, "siga cannot measure CPU time"),
     }
 }
 
 /// Checks the other programs and abilities that siga uses.
 pub(super) fn tools() -> Vec<Check> {
     let planting = match cost_injector::available() {
-        Ok(()) => Check::ok(Group::Tools, "planting", "a known cost can be planted in a router (--calibrate)"),
+        Ok(()) => Check::ok(
+            Group::Tools,
+            "planting",
+            "siga can plant a known CPU cost in a router (used by \
+            --calibrate)",
+        ),
         Err(error) => Check::missing(
             Group::Tools,
             "planting",
             &error,
-            "`--calibrate` checks client, server and latency only; measuring is not affected",
+            "`--calibrate` cannot check the router's CPU time; measurements are not affected",
         ),
     };
     vec![planting, user_namespaces(), filters(), ssh()]
@@ -170,24 +182,31 @@ fn user_namespaces() -> Check {
         .collect();
     let name = "user namespaces";
     if off.is_empty() && std::fs::exists("/proc/self/ns/user").unwrap_or(false) {
-        return Check::ok(Group::Tools, name, "paths can be built without root");
+        return Check::ok(Group::Tools, name, "siga can build paths without root");
     }
-    let finding = if off.is_empty() { "the kernel has none".to_owned() } else { off.join(", ") };
+    let finding = if off.is_empty() {
+        "the kernel does not support user namespaces".to_owned()
+    } else {
+        off.join(
+            ", \
+        ",
+        )
+    };
     Check::ok(Group::Tools, name, finding).with(
         CheckState::Missing,
-        "only root can build paths",
-        Some("run siga as root, or have the administrator change the setting".into()),
+        "siga needs root to build paths",
+        Some("run siga as root, or ask the administrator to change the setting".into()),
     )
 }
 
 fn filters() -> Check {
     match filter::version() {
-        Ok(version) => Check::ok(Group::Tools, "nft", format!("{version}, for levels with packet filters")),
+        Ok(version) => Check::ok(Group::Tools, "nft", format!("{version}, used for levels with packet filters")),
         Err(error) => Check::missing(
             Group::Tools,
             "nft",
             &error,
-            "cells of levels with packet filters (nft-100-rules, conntrack) are skipped; nothing else needs it",
+            "cells of levels with packet filters (nft-100-rules, conntrack) are skipped; no other measurement uses nft",
         ),
     }
 }
@@ -198,12 +217,12 @@ fn ssh() -> Check {
         Ok(output) if output.status.success() => {
             let text = String::from_utf8_lossy(&output.stderr);
             let version = text.split(',').next().unwrap_or_default().trim();
-            Check::ok(Group::Tools, "ssh", format!("{version}, for places on other hosts (ssh:HOST)"))
+            Check::ok(Group::Tools, "ssh", format!("{version}, used for paths to other hosts (ssh:HOST)"))
         }
-        Ok(_) | Err(_) => Check::ok(Group::Tools, "ssh", "there is no ssh client").with(
+        Ok(_) | Err(_) => Check::ok(Group::Tools, "ssh", "no ssh client is installed").with(
             CheckState::Missing,
-            "no places on other hosts (ssh:HOST); everything on this host is unaffected",
-            Some("install OpenSSH's client, or name another command with --ssh".into()),
+            "siga cannot measure paths to other hosts (ssh:HOST); measurements on this host are not affected",
+            Some("install the OpenSSH client, or set another command with --ssh".into()),
         ),
     }
 }
@@ -213,7 +232,7 @@ fn ssh() -> Check {
 pub(super) fn host(environment: &Environment) -> Vec<Check> {
     let warnings = environment.fitness();
     if warnings.is_empty() {
-        return vec![Check::ok(Group::Host, "fitness", "nothing here disturbs measuring")];
+        return vec![Check::ok(Group::Host, "fitness", "siga found nothing on this host that disturbs measurements")];
     }
     let check = |warning: siga_results::environment::Warning| {
         // The text of a warning consists of the problem, a colon and the consequence.

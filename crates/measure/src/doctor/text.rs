@@ -25,7 +25,7 @@ impl Group {
     fn title(self) -> &'static str {
         match self {
             Self::Paths => "Paths",
-            Self::Kernel => "Features of the kernel",
+            Self::Kernel => "Kernel features",
             Self::Accounting => "CPU accounting",
             Self::Tools => "Tools",
             Self::Host => "This host",
@@ -60,7 +60,7 @@ pub(super) fn examination(examination: &Examination) -> String {
         }
     }
     let mark = if examination.emulated { format!(", {EMULATED}") } else { String::new() };
-    let _ = writeln!(out, "\nElementary costs (medians){mark}");
+    let _ = writeln!(out, "\nTimes of basic operations (medians){mark}");
     for timing in &examination.timings {
         self::timing(timing, &mut out);
     }
@@ -68,8 +68,9 @@ pub(super) fn examination(examination: &Examination) -> String {
         let ratio = overhead.rate_ratio;
         let _ = writeln!(
             out,
-            "\nThe cost of accounting: with profile the rate is {:.3} of that without (95%: {}; it says {:.3}),\n{} trials, {} \
-             at {:.0} transactions a second. Rates are measured without it. subtract and tick cost nothing within a trial.",
+            "\nThe cost of accounting: with the profiler, the rate is {:.3} of the rate without it (95% interval: {}; \
+                the profiler's own estimate: {:.3}).\nMeasured in {} trials of {}, at {:.0} transactions per second. \
+                siga measures rates without the profiler. The methods subtract and tick cost nothing during a trial.",
             ratio.value,
             interval(&ratio),
             overhead.said_ratio,
@@ -88,7 +89,7 @@ fn watched(watched: &Watched, out: &mut String) {
     let others = watched.others.map(|share| format!(", and processes outside siga used {:.1}%", 100.0 * share));
     let _ = writeln!(
         out,
-        "\nWatched for {:.0} s, with {} trials of {}: the host took {:.1}% of the CPU time{}.",
+        "\nWatched this host for {:.0} s with {} trials of {}: the hypervisor took {:.1}% of the CPU time{}.",
         watched.seconds,
         watched.trials,
         watched.cell,
@@ -107,10 +108,10 @@ fn check(check: &Check, out: &mut String) {
     let _ = writeln!(out, "  {:<MARK$}{name:<NAME$}{}", check.state.mark(), check.finding);
     let indent = " ".repeat(2 + MARK + NAME);
     if let Some(costs) = &check.costs {
-        let _ = writeln!(out, "{indent}costs: {costs}");
+        let _ = writeln!(out, "{indent}effect: {costs}");
     }
     if let Some(way_out) = &check.way_out {
-        let _ = writeln!(out, "{indent}way out: {way_out}");
+        let _ = writeln!(out, "{indent}fix: {way_out}");
     }
 }
 
@@ -125,8 +126,8 @@ pub(super) fn calibration(calibration: &Calibration) -> String {
     let _ = writeln!(out, "{}", verdict(calibration));
     let _ = writeln!(
         out,
-        "Known costs planted into {} {}, {} s a trial. Each is planted small and large side by side; the\n\
-         difference counts, in microseconds a transaction.\n",
+        "siga planted known costs into {} {}, with {} s per trial: each cost once small and once large in the same\n\
+         round. The columns `planted` and `recovered` show the difference of the two, in microseconds per transaction.\n",
         calibration.path, calibration.workload, calibration.seconds
     );
     let _ = writeln!(
@@ -155,7 +156,7 @@ pub(super) fn calibration(calibration: &Calibration) -> String {
         let _ = writeln!(out, "  {:<11}{:<12}{:<10}{}", "skipped", absent.planted_in, absent.way, absent.reason);
     }
     if let Some(percent) = calibration.others_percent {
-        let _ = writeln!(out, "\nOther processes used {percent:.1}% of the CPUs in the median trial.");
+        let _ = writeln!(out, "\nOther processes used {percent:.1}% of the CPU time in the median trial.");
     }
     out
 }
@@ -171,11 +172,14 @@ fn verdict(calibration: &Calibration) -> String {
     let count = |verdict: Verdict| calibration.rows.iter().filter(|row| row.verdict == verdict).count();
     let all = calibration.rows.len();
     match (count(Verdict::Off), count(Verdict::Undecided)) {
-        (0, 0) => "Every method recovers what was planted.".into(),
+        (0, 0) => "Every accounting method measured the planted costs correctly.".into(),
         (0, undecided) => {
-            format!("{undecided} of {all} could not be determined within 5%: other load on this host is too high.")
+            format!(
+                "{undecided} of {all} planted costs could not be determined within 5%, because other load on this \
+                host is too high."
+            )
         }
-        (off, _) => format!("{off} of {all} were not recovered within 5%."),
+        (off, _) => format!("{off} of {all} planted costs were measured with an error of more than 5%."),
     }
 }
 
@@ -184,11 +188,11 @@ pub(super) fn cleaning(cleaning: &Cleaning) -> String {
     for removed in &cleaning.found {
         let _ = match &removed.problem {
             None => writeln!(out, "removed     {}", removed.what),
-            Some(problem) => writeln!(out, "still there {}: {problem}", removed.what),
+            Some(problem) => writeln!(out, "not removed {}: {problem}", removed.what),
         };
     }
     if cleaning.found.is_empty() {
-        let _ = writeln!(out, "Nothing was left behind. siga searched for:");
+        let _ = writeln!(out, "siga found no leftovers. It searched for:");
         for place in &cleaning.looked {
             let _ = writeln!(out, "  {place}");
         }
@@ -207,7 +211,7 @@ mod tests {
             name: "sockmap".into(),
             state: CheckState::Missing,
             finding: "cannot create a BPF map".into(),
-            costs: Some("its cells are skipped".into()),
+            costs: Some("cells of this path are skipped".into()),
             way_out: Some("run as root".into()),
         };
         let mut out = String::new();
@@ -216,8 +220,7 @@ mod tests {
         assert_eq!(
             out,
             format!(
-                "  missing  sockmap          cannot create a BPF map\n{indent}costs: its cells are skipped\n{indent}way \
-                 out: run as root\n"
+                "  missing  sockmap          cannot create a BPF map\n{indent}costs: its cells are skipped\n{indent}fix: run as root\n"
             )
         );
     }
@@ -236,7 +239,7 @@ mod tests {
         };
         let text = super::examination(&examination);
         assert!(text.starts_with("This host can measure.\n4 CPUs\nEMULATED MACHINE: a program emulates"), "{text}");
-        assert!(text.contains("\nElementary costs (medians), emulated machine\n"), "{text}");
+        assert!(text.contains("\nTimes of basic operations (medians), emulated machine\n"), "{text}");
         examination.emulated = false;
         let text = super::examination(&examination);
         assert!(!text.to_lowercase().contains("emulated"), "{text}");
@@ -245,6 +248,6 @@ mod tests {
     #[test]
     fn the_report_of_a_clean_host_says_where_siga_searched() {
         let text = cleaning(&Cleaning { looked: vec!["/tmp/siga.XXXXXXXXXX".into()], found: Vec::new() });
-        assert_eq!(text, "Nothing was left behind. siga searched for:\n  /tmp/siga.XXXXXXXXXX\n");
+        assert_eq!(text, "siga found no leftovers. It searched for:\n  /tmp/siga.XXXXXXXXXX\n");
     }
 }

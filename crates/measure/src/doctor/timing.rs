@@ -33,20 +33,25 @@ pub struct Timing {
 pub(super) fn all() -> Result<Vec<Timing>> {
     let cpus = allowed();
     let mut all = vec![
-        timing("reading the clock", "every exchange reads it at least twice", clock()),
-        timing("a system call", "every message takes several", system_call()),
+        timing("reading the clock", "each transaction needs at least two", clock()),
+        timing("a system call", "each message needs several", system_call()),
     ];
     if let [first, ..] = cpus[..] {
         let ns = wake_up(first, first, EFFORT)?;
-        all.push(timing("waking a thread on the same CPU, and back", "a blocking exchange takes at least this", ns));
+        all.push(timing(
+            "waking a thread on the same CPU, both ways",
+            "minimum time of a transaction on one CPU \
+            (--wait block)",
+            ns,
+        ));
     }
     if let [first, second, ..] = cpus[..] {
         let ns = wake_up(first, second, EFFORT)?;
-        let means = "bounds blocking request-response between CPUs, whatever the path";
-        all.push(timing("waking a thread on another CPU, and back", means, ns));
+        let means = "minimum time of a transaction between CPUs (--wait block)";
+        all.push(timing("waking a thread on another CPU, both ways", means, ns));
         all.push(timing(
-            "two spinning threads on two CPUs, there and back",
-            "the same with --wait poll",
+            "two polling threads on two CPUs, both ways",
+            "minimum time of a transaction between CPUs (--wait poll)",
             spin(first, second, BATCH, EFFORT)?,
         ));
     }

@@ -115,10 +115,17 @@ impl Watched {
             Some(difference) => {
                 let percent = 100.0 * difference;
                 let percent = if percent < 9.95 { format!("{percent:.1}") } else { format!("{percent:.0}") };
-                format!("Now this host can distinguish differences above {percent}% with {TRIALS} trials.")
+                format!(
+                    "In its present state, this host can detect differences of more than {percent}% with {TRIALS} \
+                    trials."
+                )
             }
-            None if reason.is_some() => "Now this host can distinguish nothing, because it is disturbed.".to_owned(),
-            None => "The time was too short to say what this host can distinguish.".to_owned(),
+            None if reason.is_some() => "At present, no difference can be detected on this host, because too many \
+                trials were disturbed."
+                .to_owned(),
+            None => "siga watched the host for too short a time to estimate the smallest detectable \
+                difference."
+                .to_owned(),
         }
     }
 }
@@ -157,7 +164,11 @@ mod tests {
     fn a_disturbed_host_distinguishes_nothing() {
         let watched = judged(&[1_000; 6], 200_000_000);
         assert_eq!((watched.disturbed, watched.difference), (6, None));
-        assert_eq!(watched.sentence(), "Now this host can distinguish nothing, because it is disturbed.");
+        assert_eq!(
+            watched.sentence(),
+            "At present, no difference can be detected on this host, because too many \
+            trials were disturbed."
+        );
         assert!(judged(&[1_000; 3], 0).sentence().contains("too short"));
     }
 }

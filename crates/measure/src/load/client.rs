@@ -225,7 +225,7 @@ impl<S: Sockets> Client<S> {
                 break;
             }
             if moved.elapsed() > limits::STALL_TIME_MAX || begun.elapsed() > limits::CONNECT_TIME_MAX {
-                let text = format!("{open} of {} pairs connected", self.pairs.len());
+                let text = format!("only {open} of {} client-server pairs connected", self.pairs.len());
                 return Err(io::Error::new(io::ErrorKind::TimedOut, text));
             }
         }

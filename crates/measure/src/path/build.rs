@@ -84,7 +84,8 @@ impl Network {
             let stats = link.attributes.iter().find_map(|attribute| {
                 if let LinkAttribute::Stats64(stats) = attribute { Some(counters_of(stats)) } else { None }
             });
-            let stats = stats.ok_or_else(|| Error::environment(format!("{} has no counters", interface.label())))?;
+            let stats =
+                stats.ok_or_else(|| Error::environment(format!("interface {} has no counters", interface.label())))?;
             counters.insert(interface.label(), Counters { carrier_losses: carrier::of(&link), ..stats });
         }
         for node in &self.nodes {
@@ -173,7 +174,7 @@ impl Network {
         let bridge = self.register(NodeKind::Router, "siga-br")?;
         for port in self.interfaces.clone() {
             if port.node == NodeKind::Router && port.index != bridge.index {
-                self.change(port, "attach to the bridge", vec![LinkAttribute::Controller(bridge.index)])?;
+                self.change(port, "attach the interface to the bridge", vec![LinkAttribute::Controller(bridge.index)])?;
             }
         }
         // Set the MTU of the bridge last: otherwise it follows the smallest MTU of its ports.
@@ -209,7 +210,7 @@ impl Network {
             self.create(node, named(name, mtu), InfoKind::Bond, data)?;
             let bond = self.register(node, name)?;
             for port in ports.iter().filter(|port| port.node == node) {
-                self.change(*port, "attach to the bond", vec![LinkAttribute::Controller(bond.index)])?;
+                self.change(*port, "attach the interface to the bond", vec![LinkAttribute::Controller(bond.index)])?;
             }
         }
         Ok(())
@@ -263,8 +264,14 @@ impl Network {
         for interface in self.interfaces.clone() {
             while !is_ready(&self.read(interface)?) {
                 if Instant::now() > deadline {
-                    return Err(Error::environment(format!("{} does not carry frames", interface.label()))
-                        .hint("the kernel's link watcher is stuck or the host is overloaded; try again"));
+                    return Err(Error::environment(format!(
+                        "interface {} has no carrier, so it cannot send frames",
+                        interface.label()
+                    ))
+                    .hint(
+                        "the kernel is slow to report the interface as up, or the host is overloaded; try \
+                            again",
+                    ));
                 }
                 std::thread::sleep(READY_PAUSE);
             }
@@ -317,7 +324,7 @@ impl Network {
 
     fn add_route(&mut self, node: NodeKind, network: IpAddr, gateway: IpAddr) -> Result<()> {
         let added = self.node(node)?.netlink.add_route(network, prefix_bits(network), gateway);
-        added.context(format!("cannot route {network} by {gateway} in the {} namespace", node.name()))
+        added.context(format!("cannot add the route to {network} via {gateway} in the {} namespace", node.name()))
     }
 }
 

@@ -88,7 +88,7 @@ impl Feature {
 pub(super) fn attempt(feature: Feature) -> Result<()> {
     gain_privilege()?;
     let mut node = Node::create(NodeKind::Shared)?;
-    let advice = || format!("load the module (`modprobe {0}`), or use a kernel that has it", feature.module());
+    let advice = || format!("load the module (`modprobe {0}`), or use a kernel with this module", feature.module());
     feature.try_in(&mut node.netlink).map_err(|error| Error::environment(refusal(feature, &error)).hint(advice()))
 }
 
@@ -102,7 +102,7 @@ fn refusal(feature: Feature, error: &io::Error) -> String {
     };
     match error.raw_os_error() {
         Some(libc::ENOSYS) if matches!(feature, Feature::Esp4 | Feature::Esp6) => {
-            "this kernel lacks AES-GCM (module gcm), or the module".to_owned()
+            "this kernel does not support AES-GCM (module gcm), or lacks the module".to_owned()
         }
         Some(errno) if errno == unknown => "this kernel lacks the module".to_owned(),
         Some(_) | None => format!("the kernel refuses it: {error}"),
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(of(Feature::Netem, libc::ENOENT), "this kernel lacks the module");
         assert_eq!(of(Feature::Bonding, libc::EOPNOTSUPP), "this kernel lacks the module");
         assert_eq!(of(Feature::Esp6, libc::EPROTONOSUPPORT), "this kernel lacks the module");
-        assert!(of(Feature::Esp4, libc::ENOSYS).starts_with("this kernel lacks AES-GCM"));
+        assert!(of(Feature::Esp4, libc::ENOSYS).starts_with("this kernel does not support AES-GCM"));
         assert!(of(Feature::Netem, libc::EPERM).starts_with("the kernel refuses it: Operation not permitted"));
     }
 }

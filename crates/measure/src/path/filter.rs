@@ -123,13 +123,13 @@ fn apply(node: &Node, ruleset: &str) -> Result<Listing> {
     let reading = nft.run(&LIST, "")?;
     if !reading.status.success() {
         return Err(Error::environment(format!("nft cannot list its rules: {}", reading.diagnostic()))
-            .hint("siga reads them as JSON, which nft may have been built without"));
+            .hint("siga reads the rules as JSON; install an nft with JSON support"));
     }
     let listing = Listing::parse(&reading.said)?;
     let loaded = loaded(&String::from_utf8_lossy(&loading.said));
     if listing.rules != loaded {
-        return Err(Error::environment(format!("{loaded} rules were loaded, {} are in force", listing.rules))
-            .hint("give rules that stay: none that the ruleset itself replaces or flushes"));
+        return Err(Error::environment(format!("nft loaded {loaded} rules, but {} are in force", listing.rules))
+            .hint("remove rules that the ruleset itself replaces or flushes later"));
     }
     Ok(listing)
 }
@@ -148,9 +148,11 @@ fn refused(node: &Node, diagnostic: &str) -> Error {
     let hint = if diagnostic.contains("Operation not permitted") {
         "run siga as root, or where unprivileged user namespaces are allowed (in a container: --privileged)"
     } else if diagnostic.contains("Message too long") {
-        "without root the kernel takes some 500 rules at once; run siga as root, or put addresses and ports into sets"
+        "without root, the kernel accepts about 500 rules at once; run siga as root, or put addresses and ports into \
+            sets"
     } else if ["Could not process", "not supported", "netlink"].iter().any(|text| diagnostic.contains(text)) {
-        "this kernel lacks a feature that the rules need (`modprobe nf_tables` may load it); leave it out of the level"
+        "this kernel lacks a feature that the rules need; try `modprobe nf_tables`, or remove these rules from the \
+            level"
     } else {
         "`nft -c -f FILE` checks the rules without loading them"
     };
@@ -172,7 +174,7 @@ struct Listing {
 
 impl Listing {
     fn parse(json: &[u8]) -> Result<Self> {
-        let malformed = || Error::environment("nft lists its rules in an unknown form");
+        let malformed = || Error::environment("nft lists its rules in an unknown format");
         let all: Value = serde_json::from_slice(json).map_err(|_| malformed())?;
         let all = all.get("nftables").and_then(Value::as_array).ok_or_else(malformed)?;
         let mut listing = Self { rules: 0, chains: 0, hooked: Vec::new(), hash: FNV_BASIS };
@@ -201,8 +203,15 @@ impl Listing {
         if self.hooked.iter().any(passed) {
             return Ok(());
         }
-        Err(Error::usage(format!("no chain of its rules meets the packets in the {} namespace", node.name()))
-            .hint(format!("they pass the hooks {} of the families {}", hooks(node).join(", "), families.join(", "))))
+        Err(Error::usage(format!(
+            "no chain of its rules is on the way of the packets in the {} namespace",
+            node.name()
+        ))
+        .hint(format!(
+            "they pass the hooks {} of the families {}",
+            hooks(node).join(", "),
+            families.join(", ")
+        )))
     }
 
     fn summary(&self) -> String {
@@ -242,7 +251,7 @@ impl Nft {
             all.iter().filter(|directory| directory.is_absolute()).map(|directory| directory.join("nft"));
         let found = programs.find(|file| file.is_file() && access(file, Access::EXEC_OK).is_ok());
         let program = found.ok_or_else(|| {
-            Error::environment("there is no program nft, which loads rulesets (nftables)").hint(INSTALL)
+            Error::environment("the program nft, which loads rulesets (nftables), is not installed").hint(INSTALL)
         })?;
         Ok(Self { program, deadline: Instant::now() + limits::RULESET_TIME_MAX })
     }
@@ -271,7 +280,12 @@ impl Nft {
                 Ok(None) if Instant::now() > self.deadline => {
                     break format!("nft has not ended after {:?}", limits::RULESET_TIME_MAX);
                 }
-                Ok(_) if bytes > limits::RULESET_ANSWER_BYTES_MAX => break format!("nft has written {bytes} bytes"),
+                Ok(_) if bytes > limits::RULESET_ANSWER_BYTES_MAX => {
+                    break format!(
+                        "nft has written too much output \
+                    ({bytes} bytes)"
+                    );
+                }
                 Ok(_) => thread::sleep(PAUSE),
                 Err(error) => break format!("cannot wait for nft: {error}"),
             }
@@ -279,7 +293,8 @@ impl Nft {
         // `kill` fails only if the process has already ended.
         let _gone = child.kill();
         let _status = child.wait();
-        Err(Error::environment(ended).hint("give the level fewer rules, and none that lists or waits"))
+        Err(Error::environment(ended)
+            .hint("use fewer rules, and no command in the ruleset that lists rules or waits for events"))
     }
 }
 

@@ -130,6 +130,6 @@ fn watch_parent() -> Result<()> {
 }
 
 fn not_for_people() -> Error {
-    Error::usage("`namespace-holder` holds the network path of a run and serves no other purpose")
-        .hint("`siga run` starts it by itself")
+    Error::usage("`namespace-holder` is an internal command, which keeps the network path of a run alive")
+        .hint("use `siga run`, which starts it automatically")
 }

@@ -109,7 +109,7 @@ impl Node {
     /// Returns the index of an interface.
     pub(super) fn index(&self, interface: &str) -> Result<u32> {
         rustix::net::netdevice::name_to_index(&self.socket, interface)
-            .context(format!("no interface {interface} in the {} namespace", self.kind.name()))
+            .context(format!("there is no interface {interface} in the {} namespace", self.kind.name()))
     }
 
     /// Reads a sysctl and replaces each run of white space by one space. Returns `None` if the namespace has no such sysctl

@@ -61,7 +61,7 @@ pub(super) fn read_back(network: &mut Network, interface: Interface, level: &Lev
         return Err(differs("another qdisc"));
     }
     let Qdisc::Netem(netem) = qdisc else { return Ok(String::new()) };
-    let found = attributes.iter().find_map(Options::in_attribute).ok_or_else(|| differs("a netem without options"))?;
+    let found = attributes.iter().find_map(Options::in_attribute).ok_or_else(|| differs("netem has no options"))?;
     if found != Options::of(netem) {
         return Err(differs("another netem"));
     }
@@ -88,7 +88,7 @@ fn refused(qdisc: Qdisc, interface: Interface, error: &std::io::Error) -> Error 
     let hint = if error.raw_os_error() == Some(libc::ENOENT) {
         format!("the kernel has no qdisc {name}; try `modprobe sch_{name}`")
     } else {
-        "the kernel refuses these settings".to_owned()
+        "the kernel rejects these settings".to_owned()
     };
     Error::environment(message).hint(hint)
 }

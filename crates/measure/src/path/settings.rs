@@ -170,7 +170,7 @@ pub(super) fn finish(network: &Network, level: &Level, notes: &mut Notes) -> Res
         let wanted = value.split_whitespace().collect::<Vec<_>>().join(" ");
         for node in &network.nodes {
             if let Some(read) = node.sysctl(name)?.filter(|read| *read != wanted) {
-                notes.add(format!("{name} = {wanted} was set, {read} is in force"));
+                notes.add(format!("{name} was set to {wanted}, but {read} is in force"));
             }
         }
     }
@@ -186,7 +186,7 @@ pub(super) fn choose_congestion(network: &Network, named: Option<&str>, notes: &
             (Ok(()), _) => {}
             (Err(error), Some(name)) => return Err(congestion_refused(node, name, &error)),
             (Err(error), None) => {
-                notes.add(format!("reno instead of cubic ({error})"));
+                notes.add(format!("congestion control reno is used instead of cubic ({error})"));
                 chosen = "reno";
             }
         }
@@ -196,7 +196,10 @@ pub(super) fn choose_congestion(network: &Network, named: Option<&str>, notes: &
         // As its default, a namespace accepts only a congestion control that unprivileged processes may use. reno is always such a
         // congestion control.
         let default = if node.set_sysctl(CONGESTION, "reno")?.is_ok() { "reno" } else { "the host's" };
-        notes.add(format!("sockets that request no congestion control get {default} instead of {chosen} ({error})"));
+        notes.add(format!(
+            "sockets without their own setting use the congestion control {default} instead of {chosen} \
+            ({error})"
+        ));
     }
     Ok(chosen.to_owned())
 }
@@ -243,7 +246,7 @@ pub(super) fn read_sysctls(network: &Network, spec: &PathSpec, notes: &mut Notes
         }
     }
     if values.is_empty() {
-        notes.add("/proc/sys/net is hidden: no sysctl could be read back".to_owned());
+        notes.add("/proc/sys/net is not readable here, so siga could not check the sysctls that it set".to_owned());
     }
     Ok(values)
 }
@@ -252,10 +255,11 @@ fn set(node: &Node, name: &str, value: &str) -> Result<()> {
     node.set_sysctl(name, value)?.map_err(|error| {
         let hint = match error.raw_os_error() {
             Some(libc::ENOENT | libc::EACCES | libc::EPERM) => {
-                "the kernel lacks it, or has it only for the whole host, where siga sets nothing"
+                "the kernel does not have this sysctl, or has it only for the whole host, and siga changes no \
+                    settings of the host"
             }
-            Some(libc::EROFS) => "/proc/sys is read-only here; in a container: --privileged",
-            Some(_) | None => "the kernel refuses that value",
+            Some(libc::EROFS) => "/proc/sys is read-only; start the container with --privileged",
+            Some(_) | None => "the kernel rejects this value",
         };
         Error::environment(format!("cannot set {name} = {value} in the {} namespace: {error}", node.kind.name()))
             .hint(hint)
@@ -294,8 +298,10 @@ fn check_sizes(interface: Interface, link: &LinkMessage, level: &Level) -> Resul
 }
 
 fn big_tcp_hint(error: Error) -> Error {
-    error
-        .hint("BIG TCP needs Linux 6.3 and a driver that accepts such segments; leave `big_tcp_bytes` out of the level")
+    error.hint(
+        "BIG TCP needs Linux 6.3 and a driver that accepts such segments; otherwise remove `big_tcp_bytes` from \
+            the level",
+    )
 }
 
 /// Reads the offload switches of an interface in the namespace of `socket`. Leaves out those that the driver lacks.
@@ -338,9 +344,9 @@ fn congestion_refused(node: &Node, name: &str, error: &io::Error) -> Error {
     let message = format!("congestion control {name} is not available: {error}");
     let available = node.sysctl("net.ipv4.tcp_available_congestion_control").ok().flatten().unwrap_or_default();
     let hint = if error.raw_os_error() == Some(libc::EPERM) {
-        "run siga as root, or add it to net.ipv4.tcp_allowed_congestion_control of the host".to_owned()
+        "run siga as root, or add the algorithm to net.ipv4.tcp_allowed_congestion_control of the host".to_owned()
     } else {
-        format!("this kernel has: {available}; another may be loadable (`modprobe tcp_{name}`)")
+        format!("this kernel has {available}; try `modprobe tcp_{name}`")
     };
     Error::environment(message).hint(hint)
 }

@@ -194,7 +194,7 @@ fn a_plan_with_too_few_trials_says_how_many_decide() {
     let words = |plan: &Plan| too_few(plan, &plan.matrix().unwrap());
     let mut plan = Plan { trials: Some(6), ..Plan::load("default").unwrap() };
     plan.budget_seconds = None;
-    let note = "6 trials cannot decide each of 18 main figures; 10 can: use --trials 10";
+    let note = "6 trials cannot decide each of 18 main figures; at least 10 trials are needed: use --trials 10";
     assert_eq!(words(&plan).as_deref(), Some(note));
     plan.trials = Some(10);
     assert_eq!(words(&plan), None);

@@ -98,11 +98,11 @@ impl Fabric {
 }
 
 fn of_kernel() -> io::Error {
-    io::Error::new(io::ErrorKind::Unsupported, "a guest has no sockets of the families AF_SMC and AF_UNIX")
+    io::Error::new(io::ErrorKind::Unsupported, "a guest does not support sockets of the families AF_SMC and AF_UNIX")
 }
 
 fn not_of_this_kind() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, "no operation for this kind of socket")
+    io::Error::new(io::ErrorKind::InvalidInput, "this type of socket does not support the operation")
 }
 
 impl Sockets for Fabric {

@@ -167,7 +167,7 @@ impl Kernel {
             if begun.elapsed() > limits::STALL_TIME_MAX {
                 return Err(io::Error::new(
                     io::ErrorKind::TimedOut,
-                    "the peer has not entered its end into the sockmap",
+                    "the peer has not added its socket to the sockmap",
                 ));
             }
             std::thread::yield_now();

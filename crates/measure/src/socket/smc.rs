@@ -63,7 +63,10 @@ pub(crate) fn check() -> Result<()> {
 fn no_answer(error: &io::Error) -> Error {
     let refused = Error::environment(format!("cannot ask which connections use SMC: {error}"));
     match error.raw_os_error() {
-        Some(libc::ENOENT) => refused.hint("the kernel has no diagnosis of SMC; try `modprobe smc_diag`"),
+        Some(libc::ENOENT) => refused.hint(
+            "the kernel cannot report the state of SMC sockets; try `modprobe \
+            smc_diag`",
+        ),
         _ => refused,
     }
 }
@@ -102,7 +105,7 @@ impl Modes {
         while !rest.is_empty() {
             let message = NetlinkBuffer::new_checked(rest).map_err(malformed)?;
             if message.sequence_number() != SEQUENCE {
-                return Err(malformed("answer to another request"));
+                return Err(malformed("the kernel answered another request"));
             }
             match message.message_type() {
                 SOCK_DIAG_BY_FAMILY => self.count(message.payload())?,
@@ -131,7 +134,7 @@ impl Modes {
         /// The state SMC_ACTIVE of a connected socket.
         const ACTIVE: u8 = 1;
         let [FAMILY, state, mode, ..] = *message.get(..MESSAGE_BYTES).ok_or_else(|| malformed("short message"))? else {
-            return Err(malformed("a socket of another family"));
+            return Err(malformed("the kernel described a socket of another family"));
         };
         if state != ACTIVE {
             return Ok(());
@@ -156,7 +159,7 @@ impl Modes {
             Self { smc_r: 0, smc_d: 0, .. } => Err(Error::environment("SMC fell back to TCP")
                 .hint("the kernel has no SMC loopback device (CONFIG_SMC_LO, Linux 6.10; CONFIG_DIBS_LO, Linux 6.18)")),
             Self { tcp, .. } => Err(Error::environment(format!("SMC fell back to TCP on {tcp} of {all} sockets"))
-                .hint("an SMC device has a limited number of buffers; measure fewer pairs")),
+                .hint("an SMC device has a limited number of buffers; use fewer pairs (--clients)")),
         }
     }
 }

@@ -58,7 +58,7 @@ impl Sockmap {
             Map::create(MapKind::SockHash, "siga_sockmap", KEY_BYTES, VALUE_BYTES, capacity).map_err(|errno| {
                 let error = refused("cannot create a BPF map of sockets", errno, &NEEDED);
                 if errno == Errno::INVAL {
-                    error.hint("the kernel must be built with CONFIG_NET_SOCK_MSG")
+                    error.hint("use a kernel that was built with CONFIG_NET_SOCK_MSG")
                 } else {
                     error
                 }
@@ -77,7 +77,7 @@ impl Sockmap {
             .map_err(|errno| Error::usage(format!("descriptor {number} is no map of sockets: {errno}")))?;
         let sizes = (u32::try_from(map.key_bytes()), u32::try_from(map.value_bytes()));
         if sizes != (Ok(KEY_BYTES), Ok(VALUE_BYTES)) {
-            return Err(Error::usage(format!("descriptor {number} is a map of sockets with another key")));
+            return Err(Error::usage(format!("descriptor {number} is a map of sockets with another type of key")));
         }
         Ok(Self { map })
     }
@@ -91,7 +91,7 @@ impl Sockmap {
     /// error of kind `Environment` if the map is full or the kernel refuses the socket, for example because it is not in state
     /// ESTABLISHED.
     pub(crate) fn insert(&self, socket: BorrowedFd<'_>, local_port: u16, remote_port: u16) -> Result<()> {
-        let number = u64::try_from(socket.as_raw_fd()).context("a descriptor is negative")?;
+        let number = u64::try_from(socket.as_raw_fd()).context("a descriptor number is negative")?;
         self.map.put(&key(local_port, remote_port), &number.to_ne_bytes()).map_err(|errno| {
             let error = refused(format_args!("cannot redirect the socket {local_port}-{remote_port}"), errno, &NEEDED);
             match errno {
@@ -105,7 +105,7 @@ impl Sockmap {
     /// Returns whether the map contains a socket with this local and this remote port. Returns an error of kind `Environment` if
     /// the kernel refuses the lookup.
     pub(crate) fn contains(&self, local_port: u16, remote_port: u16) -> Result<bool> {
-        let found = self.map.get(&key(local_port, remote_port)).context("cannot look into the map of sockets")?;
+        let found = self.map.get(&key(local_port, remote_port)).context("cannot read the map of sockets")?;
         Ok(found.is_some())
     }
 }

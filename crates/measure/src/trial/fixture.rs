@@ -228,7 +228,10 @@ impl Fixture {
             }
             if begun.elapsed() > limits::STALL_TIME_MAX {
                 let taken = self.quiesced.counts.connections;
-                return Err(Error::incomplete(format!("the server has accepted {taken} of {standing} connections")));
+                return Err(Error::incomplete(format!(
+                    "the server has accepted only {taken} of {standing} \
+                    connections"
+                )));
             }
             self.server_does(&Order::Resume { stride: limits::STAMP_STRIDE_BYTES })?;
             std::thread::sleep(Duration::from_millis(1));
@@ -455,7 +458,7 @@ fn build(kind: PathKind, plan: &Plan, cell: &Cell, level: &Level) -> Result<(Way
     let built = &path.built;
     let namespace = |role| built.namespaces.iter().find(|namespace| namespace.role == role);
     let (Some(client), Some(server)) = (namespace(Role::Client), namespace(Role::Server)) else {
-        return Err(Error::environment(format!("path {kind}: was built without client or server")));
+        return Err(Error::environment(format!("path {kind} was built without client or server")));
     };
     let place = |namespace: &crate::path::Namespace| {
         Place::Built(PathBuf::from(&namespace.net), namespace.user.as_ref().map(PathBuf::from))

@@ -93,7 +93,7 @@ pub(super) fn find(client: &mut End<'_>, server: &mut End<'_>, choice: Choice, m
     match mtu.and_then(|mtu| smaller(&found.interfaces, mtu)) {
         Some(interface) => {
             Err(Error::environment(format!("{interface} is smaller than the MTU of the cell"))
-                .hint("give a smaller --mtu"))
+                .hint("use a smaller --mtu"))
         }
         None => Ok(found),
     }
@@ -103,7 +103,7 @@ pub(super) fn find(client: &mut End<'_>, server: &mut End<'_>, choice: Choice, m
 fn smaller(interfaces: &BTreeMap<String, String>, mtu: u32) -> Option<String> {
     interfaces.iter().find_map(|(label, settings)| {
         let own = settings.split(' ').find_map(|word| word.strip_prefix("mtu="))?.parse().ok()?;
-        (mtu > own).then(|| format!("the MTU of {label}, {own},"))
+        (mtu > own).then(|| format!("the MTU of {label} ({own})"))
     })
 }
 
@@ -138,12 +138,12 @@ fn unreachable(client: &Place, server: &Place, pairs: &[(IpAddr, Option<RouteTo>
     }
     let tried: Vec<String> = pairs.iter().map(|(address, _)| address.to_string()).collect();
     Error::environment(format!("{client} has no route to an address of {server}: {}", tried.join(", ")))
-        .hint("add a route, or give an address with --server-address, or --ipv6 for the other family")
+        .hint("add a route, set an address with --server-address, or use --ipv6 for the other address family")
 }
 
 fn no_address(server: &Place) -> Error {
-    Error::environment(format!("{server} has no address that a client could reach"))
-        .hint("give one with --server-address, or --ipv6 for the other family")
+    Error::environment(format!("{server} has no address that a client can reach"))
+        .hint("set an address with --server-address, or use --ipv6 for the other address family")
 }
 
 #[cfg(test)]

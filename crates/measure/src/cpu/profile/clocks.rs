@@ -106,7 +106,7 @@ pub(super) fn check_rate(period_ns: u64) -> Result<()> {
     if wanted <= rate_max {
         return Ok(());
     }
-    Err(Error::environment(format!("{RATE_MAX} is {rate_max}, too few for a sample every {period_ns} ns"))
+    Err(Error::environment(format!("{RATE_MAX} is {rate_max}, which is too low for a sample every {period_ns} ns"))
         .hint(format!("sysctl kernel.perf_event_max_sample_rate={wanted}")))
 }
 
@@ -119,7 +119,7 @@ fn online_cpus() -> Result<Vec<u32>> {
 pub(super) fn open(cpu: u32, period_ns: u64, sampler: &OwnedFd) -> Result<CpuClock> {
     let clock = CpuClock::open(cpu, period_ns).map_err(|errno| {
         let error = refused(format_args!("cannot open a clock on CPU {cpu}"), errno, &NEEDED);
-        let many = "every CPU takes 8 descriptors: raise the limit (`ulimit -n`)";
+        let many = "the profiler needs 8 descriptors per CPU: raise the limit (`ulimit -n`)";
         if errno == rustix::io::Errno::MFILE { error.hint(many) } else { error }
     })?;
     clock
@@ -141,7 +141,7 @@ fn check_cpus(cpus: &[Watched]) -> Result<()> {
     let tolerated = longest / 50 + 50_000_000;
     if let Some(short) = cpus.iter().find(|cpu| cpu.wall_ns + tolerated < longest) {
         let (seen, all) = (short.wall_ns / 1_000_000, longest / 1_000_000);
-        return Err(Error::disturbed(format!("CPU {} was watched for {seen} of {all} ms only", short.cpu)));
+        return Err(Error::disturbed(format!("the profiler sampled CPU {} for only {seen} of {all} ms", short.cpu)));
     }
     if online_cpus()?.iter().eq(cpus.iter().map(|watched| &watched.cpu)) {
         return Ok(());
@@ -174,6 +174,9 @@ mod tests {
         let mut short = watched(&[3_000_000_000]);
         short.push(Watched { cpu: 70_000, wall_ns: 1_000_000_000 });
         let error = check_cpus(&short).unwrap_err();
-        assert!(error.message().contains("CPU 70000 was watched for 1000 of 3000 ms") && error.is_disturbance());
+        assert!(
+            error.message().contains("the profiler sampled CPU 70000 for only 1000 of 3000 ms")
+                && error.is_disturbance()
+        );
     }
 }

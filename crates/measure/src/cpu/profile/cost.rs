@@ -51,7 +51,7 @@ fn measure_here(sampler: &OwnedFd, marker: &OwnedFd) -> Result<Cost> {
     let cpu = rustix::thread::sched_getcpu();
     let mut own = rustix::thread::CpuSet::new();
     own.set(cpu);
-    rustix::thread::sched_setaffinity(None, &own).context("cannot stay on a CPU")?;
+    rustix::thread::sched_setaffinity(None, &own).context("cannot bind the thread to a CPU")?;
     let clock = open(u32::try_from(cpu).context("too many CPUs")?, EVERY_NS, sampler)?;
     let work = Echo::new()?;
     work.block()?;
@@ -109,7 +109,7 @@ impl Echo {
 
 fn failed(errno: rustix::io::Errno) -> Error {
     Error::environment(format!("cannot measure the cost of the profiler: 127.0.0.1 carries no datagram: {errno}"))
-        .hint("set the loopback interface up (`ip link set lo up`)")
+        .hint("activate the loopback interface (`ip link set lo up`)")
 }
 
 fn whole(ns: f64) -> u64 {

@@ -178,7 +178,7 @@ fn unless_kernel<'a>(maps: &Maps<'a>) -> Result<Vec<Line<'a>>> {
         (8, 48, 1, Condition::NotEqual, 16)
     } else {
         return Err(Error::environment("the profiler cannot distinguish user from kernel time on this architecture")
-            .hint("use the accounting method `subtract` or `tick`"));
+            .hint("choose the accounting method `subtract` or `tick`"));
     };
     let word = load(Width::Double, R1, R6, offset);
     let test = [word, shift_right(R1, shift), and(R1, mask), jump_if(R1, is_user, 0, "user"), jump("kernel")];
