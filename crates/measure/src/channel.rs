@@ -315,7 +315,7 @@ mod tests {
         assert!(late.message().contains("did not answer before the timeout"), "{late}");
         let endless = std::thread::spawn(move || while writer.write_all(&[b'x'; 4 << 10]).is_ok() {});
         let error = lines.next(None).unwrap_err();
-        assert!(error.message().contains("a line that is too long"), "{error}");
+        assert!(error.message().contains("an answer whose line is too long"), "{error}");
         assert!(lines.buffer.len() <= limits::LINE_BYTES_MAX + (16 << 10));
         drop(lines);
         endless.join().unwrap();

@@ -456,7 +456,7 @@ mod tests {
             1,
         );
         let hop = answer(&hop);
-        assert!(hop.starts_with("A router costs ") && hop.contains(" and takes 50% of the rate"), "{hop}");
+        assert!(hop.starts_with("A router adds ") && hop.contains(" and lowers the rate by 50%"), "{hop}");
         let guests = run(
             &[
                 ("veth-routed", None, "plain", &[("rr-1-1", 2_000)]),

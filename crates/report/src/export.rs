@@ -63,11 +63,11 @@ pub fn export(
     let mut load = |directory: &Path| -> Result<Option<Run>> {
         let run = Run::load(directory).map_err(|error| match error.way_out() {
             Some(_) => error,
-            None => error.hint("restore the directory as `siga run` left it, or leave it out"),
+            None => error.hint("restore the directory as `siga run` wrote it, or do not export it"),
         })?;
         run.damage.iter().for_each(|damage| note(&format!("note: {damage}")));
         if run.trials.is_empty() {
-            note(&format!("note: {} holds no trial", directory.display()));
+            note(&format!("note: {} contains no trial", directory.display()));
         }
         Ok(Some(run).filter(|run| !run.trials.is_empty()))
     };
@@ -110,11 +110,11 @@ fn names(directories: &[PathBuf]) -> Result<Vec<String>> {
         let name = field(&whole.file_name().unwrap_or(whole.as_os_str()).to_string_lossy());
         if let Some(other) = taken.insert(name.clone(), directory) {
             return Err(Error::usage(format!(
-                "{} and {} are both named `{name}`: their records would have the same key",
+                "{} and {} are both named `{name}`, so their records would have the same key",
                 other.display(),
                 directory.display()
             ))
-            .hint("give each run once, or another name to one of the directories"));
+            .hint("list each run only once, or rename one of the directories"));
         }
         names.push(name);
     }
@@ -122,8 +122,8 @@ fn names(directories: &[PathBuf]) -> Result<Vec<String>> {
 }
 
 fn nothing() -> Error {
-    Error::incomplete("none of these runs holds a figure to export")
-        .hint("`siga show DIR` says why a run has none; `siga run --resume DIR` resumes it")
+    Error::incomplete("none of these runs contains a figure to export")
+        .hint("`siga show DIR` prints why a run has no figures; `siga run --resume DIR` continues the run")
 }
 
 #[cfg(test)]

@@ -21,8 +21,10 @@ const PER_MS: f64 = 1e9;
 /// Returns an error of kind `Incomplete` if there is no explanation, or of kind `Environment` if the graph cannot be drawn.
 pub fn svg(comparison: &Comparison, explained: &[Why]) -> Result<String> {
     if explained.is_empty() {
-        return Err(Error::incomplete("no difference in CPU time can be explained, so there is no flame graph")
-            .hint("`siga compare --why` says why"));
+        return Err(Error::incomplete(
+            "siga cannot draw a flame graph, because it can explain no difference in CPU time",
+        )
+        .hint("`siga compare --why` prints the reason"));
     }
     let mut lines = Vec::new();
     for why in explained {

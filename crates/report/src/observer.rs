@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use siga_results::summary::{ObserverCost, Reduced, Summary};
 
 /// The heading of the table.
-pub(super) const TITLE: &str = "What CPU accounting itself costs";
+pub(super) const TITLE: &str = "The cost of CPU accounting";
 
 /// The explanation of the table.
 pub(super) const LEGEND: &str = "\

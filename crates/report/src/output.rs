@@ -69,7 +69,7 @@ impl<'a> Output<'a> {
         let refuse = |error: io::Error| cannot(&shown, error);
         let own = Directory::own(directory).map_err(refuse)?;
         if own.entry(name).map_err(refuse)?.is_some_and(|entry| !entry.is_file()) {
-            return Err(Error::usage(format!("{shown} is not an ordinary file")).hint(ELSEWHERE));
+            return Err(Error::usage(format!("{shown} is not a regular file")).hint(ELSEWHERE));
         }
         Self::at(own, name.as_ref(), shown)
     }
@@ -84,7 +84,7 @@ impl<'a> Output<'a> {
         }
         if there.is_some_and(|entry| entry.is_file()) {
             if !is_ours(directory.open_file(goal).map_err(refuse)?).map_err(refuse)? {
-                return keep("was not written by siga, so it is not replaced");
+                return keep("was not written by siga, so siga does not replace it");
             }
         } else if there.is_some() {
             let device = directory.open_device(goal).map_err(refuse)?;
@@ -168,5 +168,5 @@ fn random() -> io::Result<u64> {
 /// Returns the error for an output that cannot be written.
 pub(crate) fn cannot(name: &str, error: impl fmt::Display) -> Error {
     Error::environment(format!("cannot write to {name}: {error}"))
-        .hint("choose another file with --output, or make room for this one")
+        .hint("choose another file with --output, or free disk space")
 }

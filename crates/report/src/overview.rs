@@ -31,8 +31,9 @@ const RATIO: usize = 11;
 
 /// The explanation of the table.
 pub(super) const LEGEND: &str = "\
-Ratios are to the base of the group, or to the row named under `to`; the 95% interval follows. More rate is better, less CPU \
-time is better. `same` is within 2%. ± is half the 95% interval of the mean rate. MB is 10^6 bytes of payload.";
+Each ratio compares a row with the base row of its group, or with the row named in column `to`; its 95% interval \
+follows. A higher rate and less CPU time are better. `same` means a difference of less than 2%. ± is half the width \
+of the 95% interval of the mean rate. MB is 10^6 bytes of payload.";
 
 /// Returns the table as text with lines of at most `width` characters.
 pub(super) fn text(run: &Run, reduced: &Reduced, comparisons: &[Comparison], width: usize) -> String {
@@ -164,7 +165,7 @@ fn means(comparisons: &[Comparison]) -> Vec<Line> {
     for comparison in comparisons.iter().filter(|one| matches!(one.subject, Subject::Levels | Subject::Paths)) {
         let Some(cells) = comparison.means.first().map(|mean| mean.cells) else { continue };
         let (base, new) = (&comparison.base, &comparison.new);
-        lines.push(Line::Heading(format!("{new} to {base}, geometric mean of {cells} cells")));
+        lines.push(Line::Heading(format!("{new} compared with {base}, geometric mean of {cells} cells")));
         let of = |metric: Metric| comparison.means.iter().find(|mean| mean.metric == metric).map_or("-".into(), mean);
         let mut row = vec![Field::default(); COLUMNS.len()];
         row[0] = "  mean ratio".into();
@@ -257,7 +258,8 @@ mod tests {
     #[test]
     fn the_geometric_mean_has_a_row() {
         let text = render(&run(), Format::Text, Layout::Plain, None).unwrap();
-        let mean = text.split("hipersockets-routed to veth-routed, geometric mean of 4 cells\n").nth(1).unwrap();
+        let mean =
+            text.split("hipersockets-routed compared with veth-routed, geometric mean of 4 cells\n").nth(1).unwrap();
         let mean = mean.lines().next().unwrap();
         assert!(mean.starts_with("  mean ratio") && mean.contains("2.49x "), "{mean}");
     }

@@ -110,7 +110,11 @@ fn opening(
         let _ = writeln!(out, "EMULATED MACHINE: {EMULATED_FIGURES}.\n");
     }
     if run.plan.smoke {
-        let _ = writeln!(out, "SMOKE RUN: it shows that everything works; the figures are too short to rely on.\n");
+        let _ = writeln!(
+            out,
+            "SMOKE RUN: it only checks that everything works; the trials are too short for reliable \
+            figures.\n"
+        );
     }
     let answers = Answers::of(run, reduced, comparisons);
     let disturbed = reduced.disturbance.sentence();
@@ -229,18 +233,19 @@ pub(super) fn methods(reduced: &Reduced) -> String {
         let client = worst(&|summary| summary.cpu.client.uncertainty);
         lines.push(match method {
             AccountingMethod::Profile => format!(
-                "CPU by profile: totals within ±{total:.1}%, components within ±{client:.1}% of the total (95%, \
-                 worst cell), residue at most {residue:.1}%."
+                "CPU time by accounting method profile: totals within ±{total:.1}%, components within ±{client:.1}% \
+                    of the total (95% intervals, least certain cell), residue at most {residue:.1}%."
             ),
             AccountingMethod::Subtract => format!(
-                "CPU by subtract: totals within ±{total:.1}%; the router is the difference to the path without it, \
-                 ±{router_words} of the total (95%, worst cell); client and server as on that path; residue at most \
-                 {residue:.1}%. It reads counters before and after a phase, and takes nothing of the rate."
+                "CPU time by accounting method subtract: totals within ±{total:.1}%; the router's CPU time is the \
+                    difference to the path without a router, ±{router_words} of the total (95% intervals, least \
+                    certain cell); client and server have the times of that path; residue at most {residue:.1}%. This \
+                    method reads counters before and after a phase, so it does not lower the rate."
             ),
             AccountingMethod::Tick => format!(
-                "CPU by tick: totals within ±{total:.1}%; run times of client and server include the softirq work that \
-                 ran on top of them; a router is not seen. It reads counters before and after a phase, and takes nothing of \
-                 the rate."
+                "CPU time by accounting method tick: totals within ±{total:.1}%; the run times of client and server \
+                    include softirq work that interrupted them; this method does not measure a router. It reads \
+                    counters before and after a phase, so it does not lower the rate."
             ),
             AccountingMethod::Processes => {
                 let wait = |component: &Component| component.wait;
@@ -251,9 +256,10 @@ pub(super) fn methods(reduced: &Reduced) -> String {
                     waits(&|summary| wait(&summary.cpu.server)),
                 ];
                 format!(
-                    "CPU by processes (siga's own networks): every guest is a process with an exact run time; totals within \
-                     ±{total:.1}%.\nOf the total, waiting (polling and yielding) took up to {client:.0}% in the client, \
-                     {router:.0}% in the router, {server:.0}% in the server."
+                    "CPU time by accounting method processes (siga's own networks): each guest is a process with an \
+                        exact run time; totals within \
+                     ±{total:.1}%.\nWaiting (polling and yielding) used up to {client:.0}% of the total in the \
+                     client, {router:.0}% in the router, and {server:.0}% in the server."
                 )
             }
         });

@@ -143,8 +143,8 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
     groups(comparison).into_iter().filter_map(sentence).collect()
 }
 
-/// Returns the change of one figure in words, such as "12.3% less rate (95%: 11.0% to 13.5%)" or "3.59 times the CPU time in the
-/// router (95%: 3.01 to 4.22)".
+/// Returns the change of one figure in words, such as "12.3% less rate (95% interval 11.0% to 13.5%)" or "3.59 times the CPU time in the
+/// router (95% interval 3.01 to 4.22)".
 fn change(row: &Row) -> String {
     let noun = match row.metric {
         Metric::Rate => "rate",
@@ -157,16 +157,16 @@ fn change(row: &Row) -> String {
         Metric::Cpu(Part::Client, _) => "CPU time in the client",
         Metric::Cpu(Part::Router, _) => "CPU time in the router",
         Metric::Cpu(Part::Server, _) => "CPU time in the server",
-        Metric::Cpu(Part::Other, _) => "CPU time of others",
+        Metric::Cpu(Part::Other, _) => "CPU time of other programs",
     };
     let percent = |ratio: f64| format!("{:.1}%", 100.0 * (ratio - 1.0).abs());
     match (&row.verdict, row.low, row.high) {
         (Verdict::Better | Verdict::Worse, Some(low), Some(high)) if row.ratio >= 2.0 => {
-            format!("{:.2} times the {noun} (95%: {low:.2} to {high:.2})", row.ratio)
+            format!("{:.2} times the {noun} (95% interval {low:.2} to {high:.2})", row.ratio)
         }
         (Verdict::Better | Verdict::Worse, Some(low), Some(high)) => {
             let (word, least, most) = if row.ratio < 1.0 { ("less", high, low) } else { ("more", low, high) };
-            format!("{} {word} {noun} (95%: {} to {})", percent(row.ratio), percent(least), percent(most))
+            format!("{} {word} {noun} (95% interval {} to {})", percent(row.ratio), percent(least), percent(most))
         }
         (Verdict::Better | Verdict::Worse, ..) => format!("{:.3} times the {noun}", row.ratio),
         (Verdict::Equivalent | Verdict::NotComparable { .. } | Verdict::Inconclusive { .. }, ..) => {
@@ -243,7 +243,7 @@ fn people(comparison: &Comparison, all: bool, markdown: bool, width: usize) -> S
     }
     if !comparison.varied.is_empty() {
         let named: Vec<String> = comparison.varied.iter().map(ToString::to_string).collect();
-        let _ = writeln!(out, "Compared is what differs on purpose: {}.", named.join("; "));
+        let _ = writeln!(out, "The runs differ intentionally in: {}.", named.join("; "));
     }
     environment(comparison, all, item, &mut out);
     let sentences = sentences(comparison);
@@ -290,7 +290,7 @@ fn people(comparison: &Comparison, all: bool, markdown: bool, width: usize) -> S
         let _ = writeln!(out, "{EXPLORATORY}");
     }
     if hidden > 0 {
-        let _ = writeln!(out, "{hidden} more figures are neither better nor worse: --all shows them.");
+        let _ = writeln!(out, "{hidden} more figures are neither better nor worse; --all shows them.");
     }
     out
 }
@@ -299,7 +299,8 @@ pub(super) fn how(form: Form) -> &'static str {
     match form {
         Form::Paired => "Trials of the same round were compared in pairs",
         Form::TwoSample => {
-            "The trials of two runs are not interleaved. This comparison is weaker: any other change in between counts as well"
+            "The trials of the two runs were not interleaved, so this comparison is weaker: it includes every change \
+                of the host between the runs"
         }
     }
 }
@@ -312,19 +313,19 @@ fn environment(comparison: &Comparison, all: bool, item: &str, out: &mut String)
     }
     let (matter, rest): (Vec<&Difference>, Vec<&Difference>) = differences.iter().partition(|one| one.matters);
     if !matter.is_empty() {
-        let _ = writeln!(out, "Environment, differences that matter:");
+        let _ = writeln!(out, "Differences in the environment that affect the figures:");
     }
     for difference in matter {
         let _ = writeln!(out, "{item}{difference}");
     }
     if all && !rest.is_empty() {
-        let _ = writeln!(out, "Environment, differences that do not matter:");
+        let _ = writeln!(out, "Differences in the environment that do not affect the figures:");
         rest.iter().for_each(|difference| {
             let _ = writeln!(out, "{item}{difference}");
         });
     } else if !rest.is_empty() {
         let names: Vec<&str> = rest.iter().map(|difference| difference.key.as_str()).collect();
-        let _ = writeln!(out, "Environment, differences that do not matter: {}.", names.join(", "));
+        let _ = writeln!(out, "Differences in the environment that do not affect the figures: {}.", names.join(", "));
     }
 }
 
@@ -341,7 +342,7 @@ fn is_shown(row: &Row) -> bool {
 fn mean_words(mean: &Mean) -> String {
     let noun = if mean.metric == Metric::Rate { "rate" } else { "CPU time per unit" };
     let seen = match mean.low.zip(mean.high) {
-        Some((low, high)) => format!("{}x, 95%: {} to {}", number(mean.value), number(low), number(high)),
+        Some((low, high)) => format!("{}x, 95% interval {} to {}", number(mean.value), number(low), number(high)),
         None => format!("{}x, no interval", number(mean.value)),
     };
     if mean.is_same() {
@@ -354,7 +355,7 @@ fn mean_words(mean: &Mean) -> String {
             seen.replacen("x, ", &format!("x the {noun} ("), 1) + ")"
         );
     }
-    format!("Geometric mean of {} cells: cannot tell the {noun} ({seen})", mean.cells)
+    format!("Geometric mean of {} cells: {noun} inconclusive ({seen})", mean.cells)
 }
 
 const fn column(head: &str, drop: u8, shorten: u8) -> Column<'_> {
@@ -394,8 +395,8 @@ pub(super) fn ratio(comparison: &Comparison, row: &Row) -> String {
 }
 
 /// The explanation of the mark of exploratory figures.
-pub(super) const EXPLORATORY: &str =
-    "* Exploratory: judged after the main figures (rate, p99, total CPU time) and adjusted apart from them.";
+pub(super) const EXPLORATORY: &str = "* Exploratory figure: judged after the main figures (rate, p99, total CPU time); its p value is adjusted \
+        separately.";
 
 /// Returns the mark of an exploratory figure; an empty string for a main figure.
 pub(super) fn mark(row: &Row, markdown: bool) -> &'static str {
@@ -418,7 +419,7 @@ fn cells(comparison: &Comparison, row: &Row, markdown: bool) -> [String; 10] {
         (base, new) => format!("{base}, {new}"),
     };
     let verdict = match row.verdict {
-        Verdict::Inconclusive { trials: Some(trials) } => format!("inconclusive ({trials} trials decide)"),
+        Verdict::Inconclusive { trials: Some(trials) } => format!("inconclusive (needs {trials} trials)"),
         Verdict::Inconclusive { trials: None }
         | Verdict::NotComparable { .. }
         | Verdict::Equivalent

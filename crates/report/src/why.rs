@@ -50,13 +50,14 @@ fn nothing(comparison: &Comparison) -> String {
         (0, _) => "Why: no CPU time was compared, so there is no difference to explain.".to_owned(),
         (_, 0) => "Why: the CPU times of both sides are equivalent, so there is no difference to explain.".to_owned(),
         (all, open) => format!(
-            "Why: in {open} of {} the comparison cannot tell whether the CPU time differs, so there is no difference to explain.",
+            "Why: in {open} of {}, the comparison cannot tell whether the CPU times differ, so there is no difference \
+                to explain.",
             counted(all, "case")
         ),
     }
 }
 
-/// Returns the difference and the functions with the largest parts of it in words: "CPU time: +6.71 us/trans (95%: +5.90 to
+/// Returns the difference and the functions with the largest parts of it in words: "CPU time: +6.71 us/trans (95% interval +5.90 to
 /// +7.30), in 12 rounds: `nft_do_chain` +4.10, 61% of the difference; …".
 pub(super) fn sentence(why: &Why) -> String {
     let (scale, unit) = cpu_scale(why.new.workload.unit());
@@ -68,7 +69,7 @@ pub(super) fn sentence(why: &Why) -> String {
     let whole = difference(&why.whole.difference, scale);
     let head = format!("Sampled CPU time{of}: {whole} {unit}{}", range(&why.whole.difference, scale));
     if !why.whole.is_clear() {
-        return format!("{head}. This interval contains no difference, so no function is named.");
+        return format!("{head}. The interval includes zero, so no function is named.");
     }
     let cause = |cause: &Cause| {
         let value = signed(cause.cost.difference.value * scale);
@@ -76,7 +77,7 @@ pub(super) fn sentence(why: &Why) -> String {
     };
     let causes: Vec<String> = why.causes.iter().take(3).map(cause).collect();
     match causes.as_slice() {
-        [] => format!("{head}. No function stands out."),
+        [] => format!("{head}. No single function accounts for a large part of the difference."),
         causes => format!("{head}. {}.", causes.join("; ")),
     }
 }
@@ -138,8 +139,9 @@ pub(super) fn quality(why: &Why) -> String {
         (base, new) => format!("{base} and {} ", counted(new, "trial")),
     };
     format!(
-        "{} and {} samples in {trials}. Without a chain: {}; with a shortened chain: {}; in code without a known name: {}. Each \
-         sample counts for one function only, the first of the table in its chain.",
+        "{} and {} samples in {trials}. Samples without a call chain: {}; with a shortened chain: {}; in code without \
+            a known name: {}. Each sample counts for only one function: the first function of its chain that is in \
+            the table.",
         number(base.samples as f64),
         number(new.samples as f64),
         share(|side| side.lost),
@@ -200,7 +202,7 @@ fn difference(difference: &Location, scale: f64) -> String {
 }
 
 fn range(difference: &Location, scale: f64) -> String {
-    ends(difference, scale).map_or_else(String::new, |(low, high)| format!(" (95%: {low} to {high})"))
+    ends(difference, scale).map_or_else(String::new, |(low, high)| format!(" (95% interval {low} to {high})"))
 }
 
 fn ends(difference: &Location, scale: f64) -> Option<(String, String)> {

@@ -79,17 +79,17 @@ pub(super) fn cautions(run: &Run, reduced: &Reduced) -> Vec<(&'static str, Strin
     flags.chain(skipped).chain(run.damage.iter().map(|damage| ("Damaged", damage.clone()))).collect()
 }
 
-/// Returns the ratio of a row with its interval, such as "1.37x (95%: 1.20 to 1.52)".
+/// Returns the ratio of a row with its interval, such as "1.37x (95% interval 1.20 to 1.52)".
 fn ratio_words(row: &Row) -> String {
     let trials = row.trials.0.min(row.trials.1);
     let interval = match row.low.zip(row.high) {
-        Some((low, high)) => format!("95%: {} to {}", number(low), number(high)),
+        Some((low, high)) => format!("95% interval {} to {}", number(low), number(high)),
         None => format!("{}, no interval", counted(trials, "trial")),
     };
     format!("{}x ({interval})", number(row.ratio))
 }
 
-/// Returns what a verdict says about a figure without a direction, such as "the same rate within 2%" or "cannot tell the rate
+/// Returns what a verdict says about a figure without a direction, such as "the same rate within 2%" or "rate inconclusive
 /// (…; 14 trials would decide)". Returns `None` if the figure became better or worse. All sentences of all reports use this
 /// function, so none of them claims a direction that the verdict does not have.
 pub(super) fn undirected(row: &Row, noun: &str) -> Option<String> {
@@ -99,7 +99,7 @@ pub(super) fn undirected(row: &Row, noun: &str) -> Option<String> {
         Verdict::NotComparable { .. } => Some(format!("{noun} not comparable")),
         Verdict::Inconclusive { trials } => {
             let seen = ratio_words(row).replace(['(', ')'], "").replace("x ", "x, ");
-            Some(format!("cannot tell the {noun} ({seen}{})", would_decide(*trials)))
+            Some(format!("{noun} inconclusive ({seen}{})", would_decide(*trials)))
         }
     }
 }
@@ -204,7 +204,7 @@ fn conditions(group: &[&Beside]) -> String {
     let note = if colocated < 1.0 {
         String::new()
     } else {
-        format!("\n  (siga's ends co-located for up to {colocated:.0}% of the time)")
+        format!("\n  (siga's client and server threads shared a CPU for up to {colocated:.0}% of the time)")
     };
     let close = match group.iter().find_map(|one| one.close) {
         Some(Close::Server) => "; in CRR the server closes first on both",
@@ -219,7 +219,7 @@ fn conditions(group: &[&Beside]) -> String {
     )
 }
 
-/// Returns a figure of the new side as a multiple of the base's, if it became better or worse: "1.37x the rate (95%: …)".
+/// Returns a figure of the new side as a multiple of the base's, if it became better or worse: "1.37x the rate (95% interval …)".
 fn times(row: &Row, noun: &str) -> String {
     undirected(row, noun).unwrap_or_else(|| ratio_words(row).replacen("x (", &format!("x the {noun} ("), 1))
 }
@@ -287,21 +287,21 @@ fn cpu_cost(overhead: &RouterOverhead, scale: f64) -> String {
     let ends = |sign: f64| match cost.low.zip(cost.high) {
         Some((low, high)) => {
             let (low, high) = if sign < 0.0 { (-high, -low) } else { (low, high) };
-            format!("95%: {} to {}", number(low * scale), number(high * scale))
+            format!("95% interval {} to {}", number(low * scale), number(high * scale))
         }
         None => format!("{}, no interval", counted(cost.count, "trial")),
     };
     match &overhead.cpu.verdict {
         Verdict::Worse => {
-            format!("costs {} {unit} of CPU {a_unit} ({})", number(cost.value * scale), ends(1.0))
+            format!("adds {} {unit} of CPU time {a_unit} ({})", number(cost.value * scale), ends(1.0))
         }
         Verdict::Better => {
-            format!("saves {} {unit} of CPU {a_unit} ({})", number(-cost.value * scale), ends(-1.0))
+            format!("saves {} {unit} of CPU time {a_unit} ({})", number(-cost.value * scale), ends(-1.0))
         }
         Verdict::Equivalent => format!("changes the CPU time {a_unit} by less than 2%"),
-        Verdict::NotComparable { .. } => format!("has a CPU time {a_unit} that is not comparable"),
+        Verdict::NotComparable { .. } => format!("has no comparable CPU time {a_unit}"),
         Verdict::Inconclusive { trials } => format!(
-            "may cost or save CPU time {a_unit}, this run cannot tell ({} {unit}; {}{})",
+            "may change the CPU time {a_unit} (inconclusive: {} {unit}, {}{})",
             number(cost.value * scale),
             ends(1.0),
             would_decide(*trials)
@@ -313,16 +313,18 @@ fn cpu_cost(overhead: &RouterOverhead, scale: f64) -> String {
 fn rate_cost(row: &Row) -> String {
     let percent = |ratio: f64| format!("{:.0}%", 100.0 * (ratio - 1.0).abs());
     let ends = |low: Option<f64>, high: Option<f64>| {
-        low.zip(high).map(|(low, high)| format!(" (95%: {} to {})", percent(low), percent(high))).unwrap_or_default()
+        low.zip(high)
+            .map(|(low, high)| format!(" (95% interval {} to {})", percent(low), percent(high)))
+            .unwrap_or_default()
     };
     match &row.verdict {
-        Verdict::Worse => format!("takes {} of the rate{}", percent(row.ratio), ends(row.high, row.low)),
+        Verdict::Worse => format!("lowers the rate by {}{}", percent(row.ratio), ends(row.high, row.low)),
         Verdict::Better => format!("raises the rate by {}{}", percent(row.ratio), ends(row.low, row.high)),
         Verdict::Equivalent => "changes the rate by less than 2%".to_owned(),
-        Verdict::NotComparable { .. } => "has a rate that is not comparable".to_owned(),
+        Verdict::NotComparable { .. } => "has no comparable rate".to_owned(),
         Verdict::Inconclusive { .. } => {
             let words = undirected(row, "rate").unwrap_or_default();
-            format!("may change the rate, this run {}", words.replacen("cannot tell the rate", "cannot tell", 1))
+            format!("may change the {}", words.replacen("inconclusive (", "(inconclusive: ", 1))
         }
     }
 }
@@ -424,16 +426,22 @@ mod tests {
             "{text}"
         );
         assert!(
-            lines[1].contains("1 pair: 2.00x the rate (95%: 1.50 to 2.50), 0.500x the CPU time a transaction"),
+            lines[1].contains(
+                "1 pair: 2.00x the rate (95% interval 1.50 to 2.50), 0.500x the CPU time per \
+                transaction"
+            ),
             "{text}"
         );
-        let open = "cannot tell the CPU time a transaction (1.10x, 95%: 0.900 to 1.30; 41 trials would decide)";
-        assert!(lines[2].ends_with(&format!("10 pairs: 0.900x the rate (95%: 0.800 to 0.950), {open}")), "{text}");
+        let open = "CPU time per transaction inconclusive (1.10x, 95% interval 0.900 to 1.30; 41 trials would decide)";
+        assert!(
+            lines[2].ends_with(&format!("10 pairs: 0.900x the rate (95% interval 0.800 to 0.950), {open}")),
+            "{text}"
+        );
         assert!(
             lines[3].contains("57,344 against veth-routed with MTU 1,500; waiting policy of both: `block`)"),
             "{text}"
         );
-        assert_eq!(lines[4], "  (siga's ends co-located for up to 87% of the time)");
+        assert_eq!(lines[4], "  (siga's client and server threads shared a CPU for up to 87% of the time)");
         let closed = one(1, ((2.0, 1.5, 2.5), Verdict::Better), ((0.5, 0.4, 0.6), Verdict::Better));
         let closed = Beside { close: Some(Close::Client), ..closed };
         assert!(beside(&[closed]).contains("of both: `block`; in CRR the client closes first on both)"));
@@ -442,7 +450,10 @@ mod tests {
         assert!(text.starts_with(
             "Through a router, this run cannot tell whether siga's own network is faster than the kernel's:"
         ));
-        assert!(text.contains("cannot tell the rate (2.00x, 95%: 1.50 to 2.50; 12 trials would decide)"), "{text}");
+        assert!(
+            text.contains("rate inconclusive (2.00x, 95% interval 1.50 to 2.50; 12 trials would decide)"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -468,19 +479,17 @@ mod tests {
         let text = said((0.119, -1.331, 1.569), open(40), open(25));
         assert_eq!(
             text,
-            "A router may cost or save CPU time a transaction, this run cannot tell (119 us; 95%: -1,331 to 1,569; 40 trials \
-             would decide) and may change the rate, this run cannot tell (0.330x, 95%: 0.300 to 1.20; 25 trials would \
+            "A router may change the CPU time per transaction (inconclusive: 119 us, 95% interval -1,331 to 1,569; 40 \
+                trials \
+             would decide) and may change the rate (inconclusive: 0.330x, 95% interval 0.300 to 1.20; 25 trials would \
              decide) (rr-200-1000, 1 pair)."
         );
         let text = said((0.0073, 0.007, 0.008), Verdict::Worse, Verdict::Worse);
-        assert!(
-            text.starts_with(
-                "A router costs 7.30 us of CPU a transaction (95%: 7.00 to 8.00) and takes 67% of the rate"
-            )
-        );
+        assert!(text.starts_with(
+            "A router adds 7.30 us of CPU time per transaction (95% interval 7.00 to 8.00) and lowers the rate by 67%"
+        ));
         let text = said((-0.0073, -0.008, -0.007), Verdict::Better, Verdict::Equivalent);
-        let saved =
-            "A router saves 7.30 us of CPU a transaction (95%: 7.00 to 8.00) and changes the rate by less than 2%";
+        let saved = "A router saves 7.30 us of CPU time per transaction (95% interval 7.00 to 8.00) and changes the rate by less than 2%";
         assert!(text.starts_with(saved), "{text}");
     }
 

@@ -14,12 +14,12 @@ use siga_results::judge::{Comparison, Metric, Row, Subject, Verdict};
 use std::fmt::Write;
 
 /// The heading of the table.
-pub(super) const TITLE: &str = "What each feature is worth";
+pub(super) const TITLE: &str = "Effect of each driver feature";
 
 /// The explanation of the table's entries.
 pub(super) const LEGEND: &str = "\
-Ratios of a level without the feature (or with it) to the unchanged level, with 95% intervals and verdicts.
-A feature is worth having if figures are worse without it or better with it. CPU is the whole system's per unit; less is better.";
+Each ratio compares a level without the feature (or with it) with the unchanged level; its 95% interval and verdict follow.
+A feature helps if figures are worse without it or better with it. CPU is the CPU time of the whole system per unit; less is better.";
 
 /// The metrics for which the table has rows, with the names of the rows.
 const FIGURES: [(Metric, &str); 2] = [(Metric::Rate, "rate"), (Metric::TOTAL, "CPU")];

@@ -143,7 +143,7 @@ fn assert_claim(line: &str, row: &Row, noun: &str) {
         Verdict::Better | Verdict::Worse => assert!(is_claimed, "{noun}: {line} but {row:?}"),
         Verdict::Equivalent => assert!(!is_claimed && line.contains(&format!("the same {noun} within 2%")), "{line}"),
         Verdict::Inconclusive { trials } => {
-            assert!(!is_claimed && line.contains(&format!("cannot tell the {noun} (")), "{line} but {row:?}");
+            assert!(!is_claimed && line.contains(&format!("{noun} inconclusive (")), "{line} but {row:?}");
             if let Some(trials) = trials {
                 assert!(line.contains(&format!("; {trials} trials would decide)")), "{line}");
             }
@@ -224,7 +224,7 @@ fn assert_paths_agree(run: &Run) {
     for (clients, name) in [(1, "rr-200-1000, 1 pair: "), (10, "rr-200-1000, 10 pairs: ")] {
         let line = sentences.iter().find(|line| line.trim().starts_with(name)).unwrap();
         assert_claim(line, of(clients, Metric::Rate), "rate");
-        assert_claim(line, of(clients, Metric::TOTAL), "CPU time a transaction");
+        assert_claim(line, of(clients, Metric::TOTAL), "CPU time per transaction");
     }
     let overhead = text.lines().find(|line| line.starts_with("A router ")).unwrap();
     let router = |metric| &find(&all, "veth", "veth-routed", 1, metric).unwrap().verdict;
@@ -276,7 +276,7 @@ fn assert_levels_agree(run: &Run) {
         }
     }
     // The table of what each feature is worth.
-    let worth = text.split_once("What each feature is worth").unwrap().1;
+    let worth = text.split_once("Effect of each driver feature").unwrap().1;
     for (metric, name) in [(Metric::Rate, " rate "), (Metric::TOTAL, " CPU ")] {
         let line = worth.lines().find(|line| line.starts_with("packing ") && line.contains(name)).unwrap();
         let shown: Vec<&str> = line.split("  ").filter(|field| !field.is_empty()).collect();

@@ -344,7 +344,10 @@ mod tests {
             (|host| host.cpu.governor = Some("performance, powersave".into()), "governor is performance, powersave"),
             (|host| host.program.profile = "debug".into(), "debug build"),
             (|host| drop(host.kernel.config.insert("CONFIG_KASAN".into(), "y".into())), "(KASAN)"),
-            (|host| drop(host.sysctl.insert("net.core.default_qdisc".into(), "pfifo_fast".into())), "bbr without"),
+            (
+                |host| drop(host.sysctl.insert("net.core.default_qdisc".into(), "pfifo_fast".into())),
+                "default TCP congestion control is bbr",
+            ),
             (|host| host.moment.steal_percent = Some(1.1), "given 1.1% of the CPU time"),
         ];
         for (fault, words) in faults {

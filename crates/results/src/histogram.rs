@@ -142,7 +142,7 @@ mod tests {
             (12, &5_u32.to_be_bytes(), "5 digits"),
             (24, &u64::MAX.to_be_bytes(), "digits up to 18446744073709551615"),
             // A header of compressed data, whose size is unknown until it is decompressed.
-            (0, &0x1c84_9314_u32.to_be_bytes(), "does not begin"),
+            (0, &0x1c84_9314_u32.to_be_bytes(), "do not begin with a histogram header"),
         ];
         for (at, field, words) in damages {
             let mut bytes = whole.clone();
@@ -151,7 +151,7 @@ mod tests {
             assert!(error.exit_status() == 3 && error.message().contains(words), "{at}: {error}");
         }
         let error = decode(&STANDARD.encode(&whole[..39])).unwrap_err();
-        assert!(error.message().contains("no header"), "{error}");
+        assert!(error.message().contains("too short for a header"), "{error}");
     }
 
     #[test]

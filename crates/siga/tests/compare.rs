@@ -217,7 +217,10 @@ fn runs_of_different_hosts_are_not_comparable_and_the_reason_is_named() {
     let text = bench.run("compare before after --fail-on regression").refused(4, &["not comparable"]);
     assert!(text.out.contains("Not comparable: cpu.model: "), "{text}");
     assert!(!text.out.contains('\u{1b}'), "a record cannot colour a terminal: {text}");
-    assert!(text.out.find("differences that matter") < text.out.find("rr-1-1"), "they come first: {text}");
+    assert!(
+        text.out.find("in the environment that affect the figures") < text.out.find("rr-1-1"),
+        "they come first: {text}"
+    );
 }
 
 #[test]
@@ -331,7 +334,7 @@ fn every_output_says_which_rounds_the_host_disturbed() {
     let bench = Bench::new();
     let Some(()) = before_and_after(&bench, 3) else { return };
     steal(&bench, 2);
-    let words = "the host took 12% of the CPU time in 2 of 8 rounds; the figures are from the other 6";
+    let words = "the hypervisor took 12% of the CPU time in 2 of 8 rounds; the figures are from the other 6";
     for command in ["show before", "show before --format md", "show before --layout zvm"] {
         let shown = bench.run(command).ok();
         assert!(shown.out.lines().take(2).any(|line| line == format!("Disturbed: {words}.")), "{shown}");

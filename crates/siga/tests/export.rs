@@ -184,7 +184,7 @@ fn an_otava_export_is_ordered_by_time_with_medians_and_a_configuration() {
     };
     copy(&bench, "late", "later", "trials.jsonl", no_stream);
     let holes = bench.run("export late early later --form otava").ok();
-    assert!(holes.err.contains("columns have a hole"), "{holes}");
+    assert!(holes.err.contains("columns lack a value"), "{holes}");
     let rows = records(&holes.out);
     let config = bench.run("export late early later --otava-config history.csv").ok().out;
     assert!(config.contains("file: \"history.csv\"") && config.contains("time_column: time"), "{config}");
@@ -286,11 +286,11 @@ fn export_names_runs_without_trials_and_writes_no_empty_file() {
     });
     for form in ["", "--form otava", "--otava-config x.csv"] {
         let ended = bench.run(&format!("export empty {form} --output file"));
-        assert!(ended.err.contains("note: empty holds no trial"), "{ended}");
+        assert!(ended.err.contains("note: empty contains no trial"), "{ended}");
         ended.refused(4, &["none of these runs"]);
         assert!(!bench.path("file").exists());
         let both = bench.run(&format!("export empty run {form}")).ok();
-        assert!(both.err.contains("note: empty holds no trial"), "{both}");
+        assert!(both.err.contains("note: empty contains no trial"), "{both}");
         assert_eq!(both.out, bench.run(&format!("export run {form}")).ok().out);
     }
     bench.run("export unsound").ok();

@@ -321,7 +321,7 @@ fn a_report_shows_the_levels_of_a_run_beside_the_published_tables() {
     // One trial is not enough for a finding, and the report says so.
     assert!(shown.out.contains("CANNOT TELL: Router CPU per unit at 430 is below 420 in every cell."), "{shown}");
     assert!(shown.out.contains("too few trials for an interval: 1"), "{shown}");
-    assert!(shown.out.contains("Devices of tcpip2, a megabyte: frames_sent "), "{shown}");
+    assert!(shown.out.contains("Devices of tcpip2, per megabyte: frames_sent "), "{shown}");
 }
 
 #[test]

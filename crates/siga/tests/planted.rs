@@ -171,7 +171,7 @@ fn a_profiler_that_costs_more_than_it_says_is_found_out() {
     assert_eq!((&of_guests["method"], &of_guests["rate_ratio"]), (&Value::from("processes"), &Value::Null));
     assert!((0.9..1.0).contains(&of(of_guests, "said_ratio")), "{of_guests}");
     let text = bench.run("show dear").ok().out;
-    assert!(text.contains("What CPU accounting itself costs") && text.contains("more than it says"), "{text}");
+    assert!(text.contains("The cost of CPU accounting") && text.contains("more than it says"), "{text}");
 }
 
 /// Returns the explanations of a comparison of the level `base` with another level.

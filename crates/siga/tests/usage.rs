@@ -173,7 +173,7 @@ fn reports_are_printed_as_text_json_csv_and_markdown() {
     let plain = |text: &str| !text.contains(|letter: char| letter.is_control() && letter != '\n');
     assert!(plain(&ended.out) && plain(&ended.err), "no progress line, no colours: {ended}");
     assert!(
-        ended.out.contains("A router may cost or save CPU time a transaction, this run cannot tell (")
+        ended.out.contains("A router may change the CPU time per transaction (inconclusive: ")
             && ended.out.contains("8 trials in run"),
         "{ended}"
     );

@@ -367,7 +367,7 @@ mod tests {
         let shares = [0, 0, 300];
         let subtract = row(&by_subtract, Way::Subtract, &pairs(&shares, by_subtract)).unwrap();
         assert_eq!(subtract.ratio.rounds, 2);
-        assert!(subtract.note.unwrap().starts_with("1 of 3 rounds left out"));
+        assert!(subtract.note.unwrap().starts_with("1 of 3 rounds were left out"));
         assert_eq!(row(&by_profile, Way::Profile, &pairs(&shares, by_profile)).unwrap().ratio.rounds, 3);
         assert!(row(&by_subtract, Way::Subtract, &pairs(&[300], by_subtract)).is_none(), "no round is left");
     }

@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(
             out,
             format!(
-                "  missing  sockmap          cannot create a BPF map\n{indent}costs: its cells are skipped\n{indent}fix: run as root\n"
+                "  missing  sockmap          cannot create a BPF map\n{indent}effect: cells of this path are skipped\n{indent}fix: run as root\n"
             )
         );
     }

@@ -155,7 +155,10 @@ mod tests {
         // By hand: steps of ln 1.1 in turn up and down, 2.201 x ln 1.1 / sqrt 12 = 0.0606.
         let noisy = judged(&[1_000, 1_100, 1_000, 1_100, 1_000], 0);
         assert!((noisy.difference.unwrap() - 0.0606_f64.exp_m1()).abs() < 0.001, "{noisy:?}");
-        assert_eq!(noisy.sentence(), "Now this host can distinguish differences above 6.2% with 12 trials.");
+        assert_eq!(
+            noisy.sentence(),
+            "In its present state, this host can detect differences of more than 6.2% with 12 trials."
+        );
         assert!(judged(&[1_000, 1_010, 1_000, 1_010, 1_000], 0).difference.unwrap() < 0.01);
         assert!((noisy.others.unwrap() - 0.02).abs() < 1e-9 && noisy.steal == 0.0, "{noisy:?}");
     }

@@ -160,7 +160,7 @@ mod tests {
     fn an_interface_with_a_smaller_mtu_is_found() {
         let of = |mtu: u32| BTreeMap::from([("client/eth0".to_owned(), format!("mtu={mtu} gro=on"))]);
         assert_eq!(smaller(&of(1_500), 1_500), None);
-        assert_eq!(smaller(&of(1_499), 1_500).as_deref(), Some("the MTU of client/eth0, 1499,"));
+        assert_eq!(smaller(&of(1_499), 1_500).as_deref(), Some("the MTU of client/eth0 (1499)"));
     }
 
     #[test]

@@ -77,7 +77,7 @@ impl History {
             }
         }
         let Some(begun) = begun.filter(|_| !samples.is_empty()) else {
-            self.notes.push(format!("note: {} holds no sound trial", run.directory.display()));
+            self.notes.push(format!("note: {} contains no trial without flaws", run.directory.display()));
             return Ok(());
         };
         self.smoke += usize::from(run.plan.smoke);
@@ -109,10 +109,15 @@ impl History {
     /// Returns messages for the user about the runs and about columns with missing values.
     pub(super) fn notes(&self) -> impl Iterator<Item = String> {
         let (smoke, runs) = (self.smoke, self.rows.len());
-        let smoke_text = format!("note: {smoke} of {runs} runs are smoke runs: their figures are too short to rely on");
+        let smoke_text = format!(
+            "note: {smoke} of {runs} runs are smoke runs, whose trials are too short for \
+            reliable figures"
+        );
         let (holes, columns) = (self.order().filter(|&column| !self.is_whole(column)).count(), self.columns.len());
-        let holes_text =
-            format!("note: {holes} of {columns} columns have a hole: Otava's configuration leaves them out");
+        let holes_text = format!(
+            "note: {holes} of {columns} columns lack a value in some run, so Otava's configuration does not \
+                list them"
+        );
         let told = [(smoke > 0).then_some(smoke_text), (holes > 0).then_some(holes_text)];
         self.notes.iter().cloned().chain(told.into_iter().flatten())
     }
@@ -160,9 +165,9 @@ impl History {
         let whole: Vec<_> = self.order().filter(|&column| self.is_whole(column)).collect();
         if whole.is_empty() {
             return Err(Error::incomplete(
-                "these runs have no figure in common, and Otava needs each figure in every run",
+                "these runs have no figure in common, but Otava needs each figure in every run",
             )
-            .hint("export only runs of one plan"));
+            .hint("export only runs of the same plan"));
         }
         let [time, attributes @ ..] = HEAD;
         let mut text = format!(

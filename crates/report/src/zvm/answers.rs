@@ -18,10 +18,11 @@ const VERDICTS: [FindingVerdict; 3] = [FindingVerdict::Holds, FindingVerdict::Do
 
 /// The rule, in words for readers of a report, by which a case supports its finding or contradicts it. A case is one ratio or
 /// value that a finding is about.
-pub(crate) const RULE: &str = "A finding is about every one of its cases. A case speaks for it if its 95% interval lies \
-    within the bounds, and against it if the interval lies outside with a p, adjusted for all cases of the finding, below \
-    0.05. It holds if all cases speak for it, and does not hold if one speaks against it. Figures of components and devices \
-    are those of the median trials.";
+pub(crate) const RULE: &str = "A finding makes a claim about all of its cases. A case supports the finding if the 95% \
+    interval of the case lies within the finding's bounds. A case contradicts the finding if its interval lies \
+    outside the bounds and its p value, adjusted for all cases of the finding, is below 0.05. The finding holds if \
+    all cases support it, and does not hold if at least one case contradicts it. Figures of components and devices \
+    come from the median trials.";
 
 /// Length in characters at which sentences are wrapped.
 const LINE: usize = 118;
@@ -65,7 +66,7 @@ pub(crate) fn origin(origin: Origin) -> &'static str {
 /// Returns, in words, how many cases support the finding, how many contradict it, and how many decide nothing.
 pub(crate) fn tally(judged: &CheckedFinding) -> String {
     let [for_it, against, open] = ["for", "against", "open"].map(|way| judged.count(way));
-    format!("{for_it} of {} cases speak for it, {against} against, {open} neither way", judged.cases.len())
+    format!("{for_it} of {} cases support the finding, {against} contradict it, {open} are open", judged.cases.len())
 }
 
 /// Returns, in words, the name of the figure that a finding is about, and the bounds with which the finding compares it.
@@ -101,7 +102,7 @@ pub(crate) fn text(reduced: &Reduced, repeat: &Repeat) -> String {
     if repeat.judged.is_empty() {
         return out;
     }
-    let _ = writeln!(out, "What the report on levels 420 and 430 found, and whether it holds here\n");
+    let _ = writeln!(out, "Findings of the z/VM report on levels 420 and 430, and whether they hold here\n");
     wrap(&mut out, "", &format!("{}.", counts(&judged)));
     wrap(&mut out, "", RULE);
     out.push('\n');
@@ -122,7 +123,7 @@ pub(crate) fn text(reduced: &Reduced, repeat: &Repeat) -> String {
         out.push('\n');
     }
     if !unmeasured.is_empty() {
-        wrap(&mut out, "", &format!("Not measured by this run: {}.", unmeasured.join(", ")));
+        wrap(&mut out, "", &format!("This run did not measure these findings: {}.", unmeasured.join(", ")));
         out.push('\n');
     }
     out

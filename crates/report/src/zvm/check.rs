@@ -134,7 +134,8 @@ pub(super) fn judge(
     Ok(findings()?.into_iter().map(one).collect())
 }
 
-/// Returns the cells with a router that were planned for 420 or 430 but not measured at both levels. The level of each returned
+/// Returns the cells with a router that were planned for 420 or 430 but this run did not measure both levels. The
+/// level of each returned
 /// cell is set to 430.
 fn halves(reduced: &Reduced, pairs: &[Pair]) -> Vec<Cell> {
     let routed = |cell: &Cell| cell.path.parse::<GuestPath>().is_ok_and(|path| path.routed);
@@ -149,7 +150,7 @@ fn halves(reduced: &Reduced, pairs: &[Pair]) -> Vec<Cell> {
 }
 
 fn half(cell: &Cell) -> Draft {
-    let logs = Err("not measured at both levels".to_owned());
+    let logs = Err("this run did not measure both levels".to_owned());
     Draft { name: place(cell, None), published: None, logs, pairs: Vec::new() }
 }
 
@@ -208,7 +209,7 @@ impl Places<'_> {
 
     fn logs(&self, case: &Case) -> std::result::Result<Vec<f64>, String> {
         let measured = |term: &Term| {
-            let at = self.at(term).ok_or_else(|| format!("table {} was not measured", term.table))?;
+            let at = self.at(term).ok_or_else(|| format!("this run did not measure table {}", term.table))?;
             values(&self.pairs[at], &term.row, term.level)
         };
         let top = measured(&case.top)?;
@@ -216,7 +217,7 @@ impl Places<'_> {
         let bottom = measured(bottom)?;
         let quotient = |(slot, top): (&Slot, &f64)| Some((top / bottom.get(slot)?).ln());
         let logs: Vec<f64> = top.iter().filter_map(quotient).collect();
-        if logs.is_empty() { Err("not measured in any round together".to_owned()) } else { Ok(logs) }
+        if logs.is_empty() { Err("no round contains all cells of this case".to_owned()) } else { Ok(logs) }
     }
 
     /// Returns the index of the pair of cells that corresponds to the published table and the number of clients of `term`. If
@@ -250,16 +251,16 @@ fn values(pair: &Pair, row: &str, level: Option<usize>) -> std::result::Result<B
     if pair.rows.iter().any(|rows| !rows.contains_key(&name)) {
         let any = pair.rows.iter().any(|rows| !rows.is_empty());
         return Err(if any {
-            format!("{} does not tell {row} apart", pair.cell.path)
+            format!("path {} does not measure {row} separately", pair.cell.path)
         } else {
-            "no sound trial".into()
+            "no trial without flaws".into()
         });
     }
     let values = match level {
         None => pair.ratios(&name),
         Some(level) => pair.rows[level].get(&name).filter(|values| values.values().all(|value| *value > 0.0)).cloned(),
     };
-    values.ok_or_else(|| format!("{row} is not above zero in every trial, or no round has both levels"))
+    values.ok_or_else(|| format!("{row} is zero in a trial, or no round has both levels"))
 }
 
 /// Returns the p value of the hypothesis that a case's true figure equals the bound that its estimate `value` violates. Returns 1
@@ -290,7 +291,7 @@ fn speak(finding: &Finding, drafts: Vec<Draft>, smoke: bool) -> Vec<CheckedCase>
     let one = |(draft, measured): (Draft, Option<Location>)| {
         let speaks = match (&draft.logs, measured) {
             (Err(reason), _) => Stance::Neither { reason: reason.clone() },
-            (Ok(_), None) => Stance::Neither { reason: "its values are not finite".into() },
+            (Ok(_), None) => Stance::Neither { reason: "its values are not finite numbers".into() },
             (Ok(_), Some(location)) => {
                 let p = adjusted.next().unwrap_or(1.0);
                 if smoke {
@@ -318,8 +319,11 @@ fn direction(finding: &Finding, location: Location, p_adjusted: f64, tests: usiz
     let outside = finding.above.is_some_and(|above| high <= above) || finding.below.is_some_and(|below| low >= below);
     match (within, outside) {
         (true, _) => Stance::For,
-        (false, false) => open("the interval reaches to both sides"),
+        (false, false) => open("the interval crosses a bound"),
         (false, true) if p_adjusted < LEVEL => Stance::Against,
-        (false, true) => open(format!("outside, but {trials} trials are too few to show it among {tests} cases")),
+        (false, true) => open(format!(
+            "the interval lies outside the bounds, but {trials} trials are too few for \
+            significance among {tests} cases"
+        )),
     }
 }

@@ -136,8 +136,8 @@ fn shown_table(table: &Table) -> Result<PublishedTable> {
 /// The data files of the tables: name, description of the content, and content.
 pub(crate) const FILES: [(&str, &str, &str); 3] = [
     ("published.csv", "every printed value", data::PRINTED),
-    ("raw_runs.csv", "counters of the runs, read off or inferred from the tables", data::RAW_RUNS),
-    ("raw_transfers.csv", "the file transfers of the other report", data::RAW_TRANSFERS),
+    ("raw_runs.csv", "counters of the runs, which were read from or inferred from the tables", data::RAW_RUNS),
+    ("raw_transfers.csv", "file transfers of the other report", data::RAW_TRANSFERS),
 ];
 
 fn unknown(id: &str, tables: &[Table]) -> Error {
@@ -228,7 +228,7 @@ tcpip3_ccpu_msec/MB      8.97      8.02   0.89      9.52      8.11   0.85      9
 
 Note: 2064-109; LPAR with 2 dedicated processors
 
-117 of 117 cells regenerate from counters that were read off or inferred from the table itself.
+siga recomputed 117 of 117 cells from counters that were read from or inferred from the table itself.
 ";
         assert_eq!(text, expected);
     }

@@ -27,7 +27,7 @@ pub(crate) fn tables_text(run: &Run, reduced: &Reduced, repeat: &Repeat) -> Resu
         let _ = writeln!(out, "EMULATED MACHINE: {EMULATED_FIGURES}.\n");
     }
     if run.plan.smoke {
-        let _ = writeln!(out, "SMOKE RUN: the figures are too short to rely on.\n");
+        let _ = writeln!(out, "SMOKE RUN: the trials are too short for reliable figures.\n");
     }
     let disturbed = reduced.disturbance.sentence();
     if !disturbed.is_empty() {
@@ -178,7 +178,8 @@ impl<'a> Table<'a> {
             let base = name(&pair.base_level);
             let _ = writeln!(
                 out,
-                "ratio: to {base}, by the trials of the same round, so not exactly that of the two medians beside it"
+                "ratio: compared with {base}, computed from trials of the same round, so it can differ slightly from \
+                    the ratio of the two medians beside it"
             );
         }
         for (reason, rows) in self.absences() {
@@ -192,7 +193,8 @@ impl<'a> Table<'a> {
         for row in &self.absent {
             let stack = row.split_once('_').map_or(row.as_str(), |(stack, _)| stack);
             let rows = absent.entry(
-                "the applications share the processes of these stacks; the paths that end in -iucv tell them apart",
+                "the applications run in the processes of these stacks; use a path that ends in -iucv to measure them \
+                    separately",
             );
             let rows = rows.or_default();
             if !rows.iter().any(|other| other == stack) {
@@ -203,7 +205,7 @@ impl<'a> Table<'a> {
             let summary = cell.summary;
             let [_, router, _] = names(&summary.cell);
             if summary.cpu.router.is_none() && siga_results::summary::has_router(&summary.cell) {
-                let rows = absent.entry("the method of accounting does not tell it apart").or_default();
+                let rows = absent.entry("the accounting method does not measure it separately").or_default();
                 if rows.is_empty() {
                     rows.push(router.to_owned());
                 }
@@ -302,7 +304,7 @@ Number of clients               01       01     01         01       05       05 
         assert_eq!(row(&text, "Table 1.", "tcpip3_cpu_msec/MB")[..4], ["-", "-", "-", "0.53"]);
         assert_eq!(row(&text, "Table 1.", "tcpip2_cpu_msec/MB")[2..4], ["0.29", "0.29"]);
         assert!(
-            text.contains("Absent: tcpip1, tcpip3: the applications share the processes of these stacks"),
+            text.contains("Absent: tcpip1, tcpip3: the applications run in the processes of these stacks"),
             "{text}"
         );
     }
@@ -321,13 +323,13 @@ Number of clients               01       01     01         01       05       05 
         let own = own.split_once("\n\n    case").unwrap();
         let why = own.0.split_whitespace().collect::<Vec<_>>().join(" ");
         for part in [
-            "20 of 21 cases speak for it, 1 against, 0 neither way.",
+            "20 of 21 cases support the finding, 1 contradict it, 0 are open.",
             "published 0.29 to 0.80 for the same cases.",
             "Farthest outside: hipersockets-routed-iucv rr-200-1000 mtu 1500 x10.",
             // The tables print 0.19 and 0.10 ms per transaction; 0.20 ms of CP time were added. The run has a hundred times as
             // many transactions.
             "tcpip2, 420 to 430 in us/trans: 1.90 to 3.00 (virtual 1.50 to 0.500, CP 0.400 to 2.50); of +1.10 the most is CP: +2.10.",
-            "Devices of tcpip2, a transaction: doorbells_sent 2.85 to 0.226.",
+            "Devices of tcpip2, per transaction: doorbells_sent 2.85 to 0.226.",
         ] {
             assert!(why.contains(part), "no {part} in {why}");
         }

@@ -51,7 +51,7 @@ fn ranges(cases: &[CheckedCase]) -> Option<String> {
     let published = range(measured.filter_map(|case| case.published).collect());
     Some(match published {
         Some(published) => format!("Measured {own}; published {published} for the same cases."),
-        None => format!("Measured {own}; nothing is published for the same cases."),
+        None => format!("Measured {own}; the report has no figures for the same cases."),
     })
 }
 
@@ -151,7 +151,7 @@ fn component(stack: &str, sides: [&Summary; 2], levels: [&str; 2]) -> Option<Str
 /// the change of the total, `before` is the total at the base level. All are multiplied by `scale` when they are shown.
 fn most(changes: Vec<(&str, f64)>, whole: f64, before: f64, scale: f64) -> String {
     if whole.abs() <= SAME * before.abs() {
-        return "; hardly any change".to_owned();
+        return "; almost no change".to_owned();
     }
     let most = changes.into_iter().max_by(|left, right| (left.1 * whole).total_cmp(&(right.1 * whole)));
     let sign = |value: f64| if value > 0.0 { "+" } else { "" };
@@ -228,5 +228,5 @@ fn busiest(side: &Summary) -> Option<String> {
     let all = components(&side.cpu, &side.cell);
     let (name, part) = all.into_iter().max_by(|left, right| left.1.total.total_cmp(&right.1.total))?;
     let util = 100.0 * part.total * trial.units() * 1e6 / trial.cpu.wall_ns.max(1) as f64;
-    Some(format!("{name} with {util:.0}% of a processor (the host's: {:.0}%)", side.cpu.utilisation))
+    Some(format!("{name} with {util:.0}% of a CPU (whole host: {:.0}%)", side.cpu.utilisation))
 }

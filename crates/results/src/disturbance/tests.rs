@@ -65,7 +65,7 @@ fn a_round_is_left_out_as_a_whole() {
     }
     let seen = Disturbance::of(&trials);
     assert_eq!((seen.rounds(), seen.disturbed(), seen.undisturbed()), (16, 5, 11));
-    let words = "the host took 12% of the CPU time in 5 of 16 rounds; the figures are from the other 11";
+    let words = "the hypervisor took 12% of the CPU time in 5 of 16 rounds; the figures are from the other 11";
     assert_eq!(seen.words().as_deref(), Some(words));
     assert_eq!(seen.sentence(), format!("Disturbed: {words}."));
     let run = crate::testing::run("run", trials);

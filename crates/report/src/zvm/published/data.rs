@@ -231,7 +231,7 @@ impl Column {
 fn assemble(columns: &[Column], by_place: &Printings<'_>) -> Result<Table> {
     let (pairs, rest) = columns.as_chunks::<2>();
     let (Some([frame, _]), []) = (pairs.first(), rest) else {
-        return Err(inconsistent("a table's runs do not come in pairs"));
+        return Err(inconsistent("the runs of a table do not come in pairs"));
     };
     let Some(first) = frame.blocks.iter().flatten().next() else {
         return Err(inconsistent("a table has no rows"));
@@ -360,7 +360,7 @@ impl RawRun {
         let unit = match self.rate_unit.as_str() {
             "MB/sec" => Unit::Megabyte,
             "trans/sec" => Unit::Transaction,
-            other => return Err(inconsistent(format!("run {}: rate in `{other}`", self.runid))),
+            other => return Err(inconsistent(format!("run {}: the rate has the unknown unit `{other}`", self.runid))),
         };
         let components = [
             ("tcpip1", self.tcpip1_cpu_s, self.tcpip1_vcpu_s, self.tcpip1_ccpu_s),
@@ -376,7 +376,7 @@ impl RawRun {
             processors: STACK_PROCESSORS,
             rate: self.rate,
             unit,
-            total: total.ok_or_else(|| inconsistent(format!("run {} has no utilisation", self.runid)))?,
+            total: total.ok_or_else(|| inconsistent(format!("run {} has no CPU utilisation", self.runid)))?,
             components: given.collect(),
         })
     }

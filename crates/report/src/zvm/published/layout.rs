@@ -98,7 +98,7 @@ fn summary(tables: &[Table]) -> String {
         let title = report.title();
         let _ = writeln!(
             text,
-            "{title}: {} of {} cells regenerate.",
+            "{title}: siga recomputed {} of {} cells.",
             thousands(&regenerated.to_string()),
             thousands(&cells.to_string())
         );
@@ -167,8 +167,8 @@ fn heads(table: &Table) -> Vec<Vec<String>> {
 
 fn agreement(table: &Table) -> String {
     let Count { cells, regenerated } = table.count();
-    let from = "from counters that were read off or inferred from the table itself";
-    let mut text = format!("{regenerated} of {cells} cells regenerate {from}.\n");
+    let from = "from counters that were read from or inferred from the table itself";
+    let mut text = format!("siga recomputed {regenerated} of {cells} cells {from}.\n");
     for difference in table.differences() {
         text.push_str(&difference);
         text.push('\n');
@@ -236,7 +236,7 @@ fn table_json(table: &Table) -> String {
     let Count { cells, regenerated } = table.count();
     pretty(&json!({
         "schema": SCHEMA, "table": table.id, "report": table.report.title(), "title": table.title,
-        "attribute": table.attribute, "note": table.note, "inputs": "read off or inferred from the table",
+        "attribute": table.attribute, "note": table.note, "inputs": "read from or inferred from the table",
         "cells": cells, "regenerated": regenerated, "rows": rows,
     }))
 }

@@ -199,7 +199,7 @@ fn a_case_with_too_few_trials_is_open() {
     let (_, repeat) = repeated(&run);
     let one = judged(&repeat, "router-below-everywhere");
     let open: Vec<&str> = one.cases.iter().map(reason).filter(|reason| !reason.is_empty()).collect();
-    assert_eq!((one.verdict, open), (FindingVerdict::CannotTell, vec!["the interval reaches to both sides"]));
+    assert_eq!((one.verdict, open), (FindingVerdict::CannotTell, vec!["the interval crosses a bound"]));
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn a_case_that_was_not_measured_speaks_neither_way() {
     let (_, repeat) = repeated(&run);
     let one = judged(&repeat, "throughput-up");
     assert_eq!((one.verdict, one.count("for"), one.count("open")), (FindingVerdict::CannotTell, 12, 9));
-    assert_eq!(reason(one.cases.last().unwrap()), "table 18 was not measured");
+    assert_eq!(reason(one.cases.last().unwrap()), "this run did not measure table 18");
     assert_eq!(
         judged(&repeat, "router-below-everywhere").verdict,
         FindingVerdict::Holds,
@@ -249,7 +249,7 @@ fn a_case_that_was_not_measured_speaks_neither_way() {
     let (_, repeat) = repeated(&run);
     let one = judged(&repeat, "router-below-everywhere");
     assert_eq!((one.verdict, one.count("for"), one.cases.len()), (FindingVerdict::CannotTell, 20, 21));
-    assert_eq!(reason(one.cases.last().unwrap()), "not measured at both levels");
+    assert_eq!(reason(one.cases.last().unwrap()), "this run did not measure both levels");
 }
 
 #[test]
