@@ -128,7 +128,7 @@ impl Broker<'_> {
                 Ok((Answer::Terms(terms), doorbell.into()))
             }
             Question::Memory => {
-                let unexpected = || Error::usage("a process passed its memory before it asked for the terms");
+                let unexpected = || Error::usage("a process sent its memory before it requested the terms");
                 let memory = talk.attaching.take().ok_or_else(unexpected)?.exchange_memory(descriptors)?;
                 Ok((Answer::Memory, memory.into()))
             }

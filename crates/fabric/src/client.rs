@@ -151,8 +151,9 @@ impl Client {
 
     fn connect_to(run: &RunDir, base: &Path, name: &Name) -> Result<Self> {
         let dead = || {
-            let message = format!("network {name} has no control program; its guests run on without it");
-            Error::environment(message).hint("siga net up TOPOLOGY starts one, which takes them over")
+            let message = format!("network {name} has no control program; its guests continue without it");
+            Error::environment(message)
+                .hint("run `siga net up TOPOLOGY` to start a control program, which takes over the guests")
         };
         let Some(place) = run.control_socket()? else {
             return Err(if run.is_network() { dead() } else { unknown(base, name).at(run.path().display()) });
@@ -167,7 +168,13 @@ impl Client {
         match net::connect(&socket, &address) {
             Ok(()) => is_served_by_this_user(&socket, run)?,
             Err(Errno::CONNREFUSED) => return Err(dead()),
-            Err(Errno::AGAIN) => return Err(Error::environment(format!("{}: it accepts no connections", at()))),
+            Err(Errno::AGAIN) => {
+                return Err(Error::environment(format!(
+                    "{}: the control program accepts no \
+                connections",
+                    at()
+                )));
+            }
             Err(error) => return Err(error).context(at()),
         }
         Ok(Self::over(Channel::new(socket)?))
@@ -234,9 +241,9 @@ impl Client {
     fn not_taken_up(&self) -> Error {
         let seconds = TAKE_UP_TIME_MAX.as_secs();
         let pid = sockopt::socket_peercred(&self.channel).map_or(0, |peer| peer.pid.as_raw_nonzero().get());
-        let message = format!("the control program (process {pid}) did not take the request up within {seconds} s");
+        let message = format!("the control program (process {pid}) did not accept the request within {seconds} s");
         Error::environment(message)
-            .hint(format!("nothing was done; if the process is stopped, kill -CONT {pid} continues it"))
+            .hint(format!("the request had no effect; if the process is suspended, resume it with `kill -CONT {pid}`"))
     }
 
     /// Receives all answers to a request, up to [`Answer::Done`].
@@ -337,7 +344,7 @@ impl Client {
 }
 
 fn application_without_answer() -> Error {
-    Error::environment("the control program did not send what an application needs")
+    Error::environment("the control program did not send the memory and descriptors of an application")
 }
 
 /// Returns an error if a process of another user listens on the other end of this connection. The kernel reports the user of the

@@ -175,7 +175,7 @@ fn first_request(starter: &mut Channel) -> Result<(Name, String, bool)> {
         Ok(Some((TimedRequest { request: Request::Start { name, topology, lease }, .. }, _))) => {
             Ok((name, topology, lease))
         }
-        _ => Err(Error::usage("a control program cannot be started by hand: use `siga net up`")),
+        _ => Err(Error::usage("this is an internal command; use `siga net up` to start a control program")),
     }
 }
 
@@ -194,7 +194,7 @@ impl Control {
         let is_new = left.is_none();
         let (state, topology) = match left {
             Some((state, _)) if state.topology != text => {
-                let message = format!("network {name} is up with another topology");
+                let message = format!("network {name} is already up with a different topology");
                 return Err(Error::environment(message).hint(format!("siga net down {name}")));
             }
             Some(known) => known,
@@ -299,7 +299,7 @@ impl Control {
         match &self.stage {
             Stage::Starting { until, is_new: true } if now >= *until => {
                 let slow = self.slow_starter().map_or_else(String::new, Name::to_string);
-                self.begin_stop(Some(Error::environment(format!("guest {slow} did not start in time"))));
+                self.begin_stop(Some(Error::environment(format!("guest {slow} did not start before the timeout"))));
             }
             Stage::Starting { until, .. } if self.slow_starter().is_none() || now >= *until => {
                 self.stage = Stage::Up;
@@ -349,8 +349,11 @@ impl Control {
             };
             let pair = held.pair;
             let other_end_failed = failed.contains(&pair);
-            let parts =
-                if other_end_failed { Err(Error::environment("the other end failed")) } else { self.parts_of(held) };
+            let parts = if other_end_failed {
+                Err(Error::environment("the other end of the ring pair failed"))
+            } else {
+                self.parts_of(held)
+            };
             match parts {
                 Ok(descriptors) => self.send_order_because(cause, &to, &order, descriptors),
                 Err(why) => {
@@ -359,7 +362,7 @@ impl Control {
                     self.doorbells.remove(&pair);
                     // The partner drops its end of the pair. The guest `to` receives the order `Refused`, and requests the pair
                     // again later.
-                    let orders = self.pairs.lost(pair, &to, "the other end cannot be made", false);
+                    let orders = self.pairs.lost(pair, &to, "the other end of the ring pair cannot be created", false);
                     self.send_all(cause, orders);
                     let (device, member) = (held.device.clone(), held.member.clone());
                     self.send_order(&to, &Order::Refused { device, member, why }, Vec::new());
@@ -394,7 +397,7 @@ impl Control {
         for _ in 0..CONNECTIONS_AT_ONCE_MAX {
             let lost = match net::accept_with(&self.listener, flags) {
                 Ok(_) if self.clients.len() >= CLIENTS_MAX && !self.drop_idle_client() => {
-                    Error::environment("there are too many connections")
+                    Error::environment("the control program has too many connections")
                 }
                 Ok(connection) => match self.add_client(connection) {
                     Ok(()) => continue,
@@ -458,7 +461,9 @@ fn bind(path: &Path) -> Result<OwnedFd> {
     match files::type_of(rustix::fs::CWD, path).context(at())? {
         None => {}
         Some(FileType::Socket) => rustix::fs::unlink(path).context(at())?,
-        Some(_) => return Err(Error::environment(format!("{}: there is a file that is not a socket", at()))),
+        Some(_) => {
+            return Err(Error::environment(format!("{}: a file that is not a socket already has this name", at())));
+        }
     }
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).context(at())?;

@@ -30,14 +30,14 @@ pub fn read_text(path: &Path, bytes_max: u64) -> Result<String> {
     let is_shell_pipe = kind == FileType::Fifo && SHELL_PIPES.iter().any(|of_shell| path.starts_with(of_shell));
     if kind != FileType::RegularFile && !is_shell_pipe {
         let message = format!("{}: {} is not a regular file", at(), type_name(kind));
-        return Err(Error::usage(message).hint("name a regular file, or a pipe of the shell (/dev/stdin, /dev/fd/N)"));
+        return Err(Error::usage(message).hint("use a regular file or a shell pipe (/dev/stdin, /dev/fd/N)"));
     }
     // Without O_NONBLOCK, reading some regular files in /proc would block.
     let waiting = if is_shell_pipe { OFlags::empty() } else { OFlags::NONBLOCK };
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | waiting;
     let file = rustix::fs::open(through(&found), flags, Mode::empty()).context(at())?;
     let bytes = read_bounded(file, bytes_max, &at())?;
-    String::from_utf8(bytes).map_err(|_| Error::usage(format!("{}: it is not text in UTF-8", at())))
+    String::from_utf8(bytes).map_err(|_| Error::usage(format!("{}: the file is not valid UTF-8", at())))
 }
 
 /// Opens a file for writing. A new file is readable and writable for its owner only. An existing file must be a regular file of
@@ -57,7 +57,7 @@ pub fn create(path: &Path) -> Result<File> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let found = rustix::fs::open(path, flags, Mode::empty()).context(at())?;
     is_own_file(&rustix::fs::fstat(&found).context(at())?).map_err(|why| {
-        Error::usage(format!("{}: {why}", at())).hint("name a new file, or a regular file of your own")
+        Error::usage(format!("{}: {why}", at())).hint("use a new file, or a regular file that you own")
     })?;
     let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::CLOEXEC;
     Ok(rustix::fs::open(through(&found), flags, Mode::empty()).context(at())?.into())
@@ -115,7 +115,7 @@ fn is_own_file(stat: &Stat) -> std::result::Result<(), String> {
         return Err(format!("it belongs to user {}", stat.st_uid));
     }
     if stat.st_nlink > 1 {
-        return Err("it has several names".to_owned());
+        return Err("the file has several names (hard links)".to_owned());
     }
     Ok(())
 }

@@ -2,7 +2,8 @@
 //!
 //! [`hide`] protects the process. Afterwards other processes of the same user cannot trace it, read or write its memory, take its
 //! descriptors, or make it dump core. [`confine`] also limits what an attacker who takes over the process can do: it sets
-//! `no_new_privs` and installs a system call filter. A guest also drops all capabilities and enters a user namespace of its own.
+//! `no_new_privs` and installs a system call filter. A guest also drops all capabilities and enters a own user
+//! namespace.
 //! [`Confinement`] says which of these steps the host refused.
 //!
 //! Other processes of the same user can still send signals, set resource limits, and change scheduling.
@@ -47,13 +48,14 @@ pub struct Confinement {
 /// The user namespace of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UserNamespace {
-    /// A user namespace of its own. Therefore the process could not trace another process of its user, even without a system call
+    /// A own user namespace. Therefore the process could not trace another process of its user, even without a system
+    /// call
     /// filter. No user id is mapped, because no process may write the id map of a hidden process. So the process sees every user id
     /// as 65534, while other processes see its real id.
     Own,
     /// The user namespace of its parent process.
     Inherited {
-        /// The reason why the process has no user namespace of its own.
+        /// The reason why the process has no own user namespace.
         why: String,
     },
 }
@@ -61,14 +63,14 @@ pub enum UserNamespace {
 impl fmt::Display for Confinement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let filter = match self.profile {
-            Profile::Guest => "system calls of a guest only",
-            Profile::Application => "no system calls into other processes",
+            Profile::Guest => "only the system calls that a guest needs",
+            Profile::Application => "no system calls that affect other processes",
         };
         let hidden = if self.hidden_from_start { "its first instruction" } else { "its start-up code" };
         write!(f, "{filter}, hidden since {hidden}, ")?;
         match &self.user_namespace {
-            UserNamespace::Own => write!(f, "user namespace of its own"),
-            UserNamespace::Inherited { why } => write!(f, "no user namespace of its own: {why}"),
+            UserNamespace::Own => write!(f, "own user namespace"),
+            UserNamespace::Inherited { why } => write!(f, "no own user namespace: {why}"),
         }
     }
 }
@@ -84,9 +86,12 @@ impl fmt::Display for Confinement {
 /// Returns an error if another process traces this process, or if the kernel refuses to hide it.
 pub fn hide() -> Result<()> {
     hidden_from_start()?;
-    set_dumpable_behavior(DumpableBehavior::NotDumpable).context("cannot hide from other processes")?;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).context("cannot protect this process from other processes")?;
     if dumpable()? != DumpableBehavior::NotDumpable {
-        return Err(Error::environment("cannot hide from other processes: the kernel ignored the request"));
+        return Err(Error::environment(
+            "cannot protect this process from other processes: the kernel ignored the \
+            request",
+        ));
     }
     // A core dump would contain frames and keys of guests. Some core dump handlers ignore the dumpable flag that was set above, so
     // also set the size limit of core dumps to 0.
@@ -95,7 +100,7 @@ pub fn hide() -> Result<()> {
     // error if there is one.
     match status("TracerPid")? {
         0 => Ok(()),
-        tracer => Err(Error::environment(format!("process {tracer} traces this one")).hint("end the debugger")),
+        tracer => Err(Error::environment(format!("process {tracer} traces this process")).hint("end the debugger")),
     }
 }
 
@@ -110,7 +115,7 @@ pub fn hide() -> Result<()> {
 /// filters.
 pub fn confine(profile: Profile) -> Result<Confinement> {
     hide()?;
-    set_no_new_privs(true).context("cannot give up new privileges")?;
+    set_no_new_privs(true).context("cannot disable the gaining of new privileges")?;
     let user_namespace = match profile {
         Profile::Guest => leave_others()?,
         Profile::Application => UserNamespace::Inherited { why: "applications keep their privileges".to_owned() },
@@ -140,10 +145,10 @@ fn hidden_from_start() -> Result<bool> {
 }
 
 fn dumpable() -> Result<DumpableBehavior> {
-    dumpable_behavior().context("cannot see whether other processes are kept out")
+    dumpable_behavior().context("cannot check whether this process is protected from other processes")
 }
 
-/// Moves this process into a user namespace of its own, if the host allows that. Drops all capabilities.
+/// Moves this process into a own user namespace, if the host allows that. Drops all capabilities.
 fn leave_others() -> Result<UserNamespace> {
     let threads = status("Threads")?;
     if threads != 1 {
@@ -155,7 +160,7 @@ fn leave_others() -> Result<UserNamespace> {
     };
     let none = CapabilitySet::empty();
     let none = CapabilitySets { effective: none, permitted: none, inheritable: none };
-    set_capabilities(None, none).context("cannot give up capabilities")?;
+    set_capabilities(None, none).context("cannot drop capabilities")?;
     Ok(user_namespace)
 }
 
@@ -182,7 +187,7 @@ mod tests {
     #[test]
     fn the_text_of_a_confinement_names_what_is_missing() {
         let full = Confinement { profile: Profile::Guest, hidden_from_start: true, user_namespace: UserNamespace::Own };
-        let text = "system calls of a guest only, hidden since its first instruction, user namespace of its own";
+        let text = "only the system calls that a guest needs, hidden since its first instruction, own user namespace";
         assert_eq!(full.to_string(), text);
         let why = "Operation not permitted".to_owned();
         let less = Confinement {
@@ -190,8 +195,8 @@ mod tests {
             hidden_from_start: false,
             user_namespace: UserNamespace::Inherited { why },
         };
-        let text = "no system calls into other processes, hidden since its start-up code, \
-                    no user namespace of its own: Operation not permitted";
+        let text = "no system calls that affect other processes, hidden since its start-up code, \
+                    no own user namespace: Operation not permitted";
         assert_eq!(less.to_string(), text);
     }
 }

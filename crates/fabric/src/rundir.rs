@@ -23,8 +23,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// The hint in every error message about a directory that siga refuses to use.
-const OWN_DIRECTORY: &str = "set SIGA_RUN_DIR or XDG_RUNTIME_DIR to a directory that belongs to you alone; if the network is \
-                             another user's, run siga as that user";
+const OWN_DIRECTORY: &str = "set SIGA_RUN_DIR or XDG_RUNTIME_DIR to a directory that only you can access; if the \
+    network belongs to another user, run siga as that user";
 
 /// Returns this user's base directory: `$SIGA_RUN_DIR` if set, otherwise `siga` in `$XDG_RUNTIME_DIR` if set, otherwise
 /// `/tmp/siga-UID`. The directory need not exist.
@@ -77,10 +77,10 @@ fn is_ours(stat: &rustix::fs::Stat, path: &Path) -> Result<()> {
             format!("{shown} belongs to user {}, and this is user {own}", stat.st_uid)
         }
         FileType::Directory if stat.st_mode & OTHERS_WRITE != 0 => {
-            format!("{shown} does not belong to you alone: other users may write into it")
+            format!("other users may write to {shown}")
         }
         FileType::Directory => return Ok(()),
-        FileType::Symlink => format!("{shown} is a link, and not a directory that belongs to you alone"),
+        FileType::Symlink => format!("{shown} is a symbolic link, but a directory is needed that only you can access"),
         FileType::RegularFile
         | FileType::Fifo
         | FileType::Socket
@@ -184,8 +184,10 @@ impl RunDir {
     /// # Errors
     /// Returns an error if the directory cannot be created, belongs to another user, contains unknown files, or is in use.
     pub fn create(base: &Path, network: &Name) -> Result<Self> {
-        let gone =
-            || Error::environment(format!("network {network} was taken down at the same time")).hint("try again");
+        let gone = || {
+            Error::environment(format!("another command took network {network} down at the same time"))
+                .hint("try again")
+        };
         let base = walk::open(base, true)?.ok_or_else(gone)?;
         let own = base.below(network.as_str(), true)?.ok_or_else(gone)?;
         let mut run = Self { name: network.clone(), base, own, in_use: None };
@@ -269,7 +271,7 @@ impl RunDir {
     pub fn append_log(&self) -> Result<OwnedFd> {
         let path = self.own.path.join(LOG);
         let log = files::open_own(&self.own, LOG, OFlags::CREATE | OFlags::APPEND | OFlags::WRONLY, &path)?;
-        log.ok_or_else(|| Error::environment(format!("cannot make {}: its directory is gone", path.display())))
+        log.ok_or_else(|| Error::environment(format!("cannot create {}: its directory was removed", path.display())))
     }
 
     /// Renames the log to the name of the former log, which it replaces. Does nothing if there is no log.
@@ -293,7 +295,7 @@ impl RunDir {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
-                let message = format!("network {name} is up: {} is in use", self.own.path.display());
+                let message = format!("network {name} is already up: {} is in use", self.own.path.display());
                 return Err(
                     Error::environment(message).hint(format!("siga net status {name}, or siga net down {name}"))
                 );
@@ -337,7 +339,7 @@ impl RunDir {
             Ok(())
         };
         if state.len() as u64 > STATE_BYTES_MAX {
-            return Err(Error::usage(format!("the state of a network has more than {STATE_BYTES_MAX} bytes")));
+            return Err(Error::usage(format!("the state file of the network is larger than {STATE_BYTES_MAX} bytes")));
         }
         write().context(format!("cannot write {}", self.own.path.join(STATE).display()))
     }

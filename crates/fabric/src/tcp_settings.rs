@@ -20,7 +20,11 @@ pub fn check(topology: &Topology) -> Result<()> {
         // All settings are valid, but values of two of them may contradict each other.
         defaults.config.check().map_err(|error| at(Error::usage(format!("tcp: {error:?}"))))?;
         if guest.tcp_to.len() > TCP_ROUTE_SETTINGS_MAX {
-            let message = format!("{} routes with settings, {TCP_ROUTE_SETTINGS_MAX} are possible", guest.tcp_to.len());
+            let message = format!(
+                "the guest has {} routes with TCP settings; at most {TCP_ROUTE_SETTINGS_MAX} are \
+                allowed",
+                guest.tcp_to.len()
+            );
             return Err(at(Error::usage(message)));
         }
         for of in &guest.tcp_to {

@@ -84,7 +84,7 @@ type RawCommands = Vec<(u64, Vec<u8>)>;
 /// reports.
 fn odd_changes(bind: u64, bound: &[u8]) -> [(&'static str, RawCommands); 3] {
     let commands = |change: [u8; 2]| vec![(bind, bound.to_vec()), (tag(GROUP, 5), change.to_vec())];
-    [[3, 2], [4, 5], [5, 8]].map(|change| ("2 bytes that are no command", commands(change)))
+    [[3, 2], [4, 5], [5, 8]].map(|change| ("2 bytes that are not a valid command", commands(change)))
 }
 
 /// Commands about shared sockets for sockets that are not shared.
@@ -187,13 +187,13 @@ fn odd_datagrams(bind: u64, bound: &[u8]) -> Vec<(&'static str, RawCommands)> {
     let with = |options: &[u8]| vec![(bind, bound.to_vec()), (tag(SEND_WITH, 5), [bound, options].concat())];
     vec![
         // None, one that there is not, one without its value.
-        ("20 bytes that are no command", with(&[0])),
-        ("20 bytes that are no command", with(&[16])),
-        ("20 bytes that are no command", with(&[4])),
+        ("20 bytes that are not a valid command", with(&[0])),
+        ("20 bytes that are not a valid command", with(&[16])),
+        ("20 bytes that are not a valid command", with(&[4])),
         ("a datagram, socket 9", vec![(tag(10, 9), bound.to_vec())]),
         ("a datagram, socket 9", vec![(tag(SEND_WITH, 9), [bound, &[4, 1]].concat())]),
-        ("2 bytes that are no command", vec![(bind, bound.to_vec()), (tag(GROUP, 5), vec![6, 0])]),
-        ("20 bytes that are no command", vec![(tag(INHERIT, 0), vec![0; 20])]),
+        ("2 bytes that are not a valid command", vec![(bind, bound.to_vec()), (tag(GROUP, 5), vec![6, 0])]),
+        ("20 bytes that are not a valid command", vec![(tag(INHERIT, 0), vec![0; 20])]),
     ]
 }
 
@@ -230,12 +230,12 @@ fn an_application_that_violates_the_protocol_is_detached_alone_and_logged() {
         ),
         ("that are no command", vec![(tag(2, 5) | 1 << 40, bound.clone())]),
         ("that are no command", vec![(bind, bound[..18].to_vec())]),
-        ("a number that cannot be given, socket 5", vec![(bind, bound.clone()), (bind, bound.clone())]),
-        ("a number that cannot be given", vec![(tag(2, 1 << 31), bound.clone())]),
+        ("a socket number that is not allowed, socket 5", vec![(bind, bound.clone()), (bind, bound.clone())]),
+        ("a socket number that is not allowed", vec![(tag(2, 1 << 31), bound.clone())]),
         ("no connection, socket 5", vec![(bind, bound.clone()), (tag(4, 5), vec![0; 8])]),
         ("no connection, socket 9", vec![(tag(5, 9), vec![1, 0, 0, 0])]),
-        ("nothing to give up, socket 9", vec![(tag(8, 9), Vec::new())]),
-        ("more accepted than announced", vec![(tag(3, 9), vec![1, 0, 0, 0])]),
+        ("the release of an object that does not exist, socket 9", vec![(tag(8, 9), Vec::new())]),
+        ("more connections accepted than announced", vec![(tag(3, 9), vec![1, 0, 0, 0])]),
     ];
     let others = odd_datagrams(bind, &bound);
     let cases = cases.into_iter().chain(odd_changes(bind, &bound)).chain(odd_shares(bind, &bound)).chain(others);
@@ -287,31 +287,37 @@ fn an_application_that_violates_the_protocol_during_a_connection_is_detached_alo
     let whole = (tag(SEND, 1), extents(&[(0, ARENA_BYTES)]));
     let consumed = |bytes: u32| (tag(CONSUMED, 1), bytes.to_le_bytes().to_vec());
     let listen = (tag(LISTEN, 2), [address([10, 0, 1, 1], 9), vec![9, 0, 0, 0], options()].concat());
-    let places = "extents that are not in the arena, socket 1";
+    let places = "extents outside the arena, socket 1";
     let cases = [
         (places, vec![(tag(SEND, 1), extents(&[(0, 0)]))]),
         (places, vec![(tag(SEND, 1), Vec::new())]),
-        ("1 bytes that are no command", vec![(tag(INFO, 1), vec![0])]),
+        ("1 bytes that are not a valid command", vec![(tag(INFO, 1), vec![0])]),
         (places, vec![(tag(SEND_WITH_FLAGS, 1), vec![1])]),
         (places, vec![(tag(SEND_WITH_FLAGS, 1), [vec![1], extents(&[(ARENA_BYTES, 1)])].concat())]),
         (places, vec![good.clone(), (tag(SEND, 1), extents(&[(ARENA_BYTES - 1, 2)]))]),
         (places, vec![(tag(SEND, 1), extents(&[(0, 1), (ARENA_BYTES, 1)]))]),
         (places, vec![(tag(SEND, 1), extents(&[(u32::MAX, u32::MAX)]))]),
-        ("more bytes in flight than there may be, socket 1", vec![whole]),
-        ("more extents than there may be, socket 1", many),
-        ("32776 bytes that are no command", vec![(tag(SEND, 1), extents(&[(0, 1); 4_097]))]),
-        ("more consumed than announced, socket 1", vec![consumed(1)]),
-        ("more consumed than announced, socket 1", vec![consumed(0)]),
+        ("more bytes in flight than allowed, socket 1", vec![whole]),
+        ("more extents than allowed, socket 1", many),
+        ("32776 bytes that are not a valid command", vec![(tag(SEND, 1), extents(&[(0, 1); 4_097]))]),
+        ("more bytes consumed than announced, socket 1", vec![consumed(1)]),
+        ("more bytes consumed than announced, socket 1", vec![consumed(0)]),
         ("no connection, socket 1", vec![(tag(CLOSE, 1), Vec::new()), good]),
         ("no connection, socket 1", vec![(tag(CLOSE, 1), Vec::new()), (tag(INFO, 1), Vec::new())]),
         ("no connection, socket 1", vec![(tag(ABORT, 1), Vec::new()), (tag(SHUTDOWN, 1), Vec::new())]),
-        ("nothing to give up, socket 1", vec![(tag(CLOSE, 1), Vec::new()), (tag(CLOSE, 1), Vec::new())]),
-        ("a number that cannot be given, socket 1", vec![(tag(BIND, 1), address([10, 0, 1, 1], 8))]),
+        (
+            "the release of an object that does not exist, socket 1",
+            vec![(tag(CLOSE, 1), Vec::new()), (tag(CLOSE, 1), Vec::new())],
+        ),
+        ("a socket number that is not allowed, socket 1", vec![(tag(BIND, 1), address([10, 0, 1, 1], 8))]),
         ("a datagram, socket 1", vec![(tag(10, 1), address([10, 0, 2, 2], 8))]),
         ("a group, socket 1", vec![(tag(GROUP, 1), vec![2, 1])]),
-        ("more accepted than announced, socket 1", vec![(tag(ACCEPTED, 1), vec![1, 0, 0, 0])]),
-        ("more accepted than announced, socket 2", vec![listen.clone(), (tag(ACCEPTED, 2), vec![1, 0, 0, 0])]),
-        ("more accepted than announced, socket 2", vec![listen, (tag(ACCEPTED, 2), vec![0; 4])]),
+        ("more connections accepted than announced, socket 1", vec![(tag(ACCEPTED, 1), vec![1, 0, 0, 0])]),
+        (
+            "more connections accepted than announced, socket 2",
+            vec![listen.clone(), (tag(ACCEPTED, 2), vec![1, 0, 0, 0])],
+        ),
+        ("more connections accepted than announced, socket 2", vec![listen, (tag(ACCEPTED, 2), vec![0; 4])]),
     ];
     for (why, commands) in cases {
         let (mut end, mut theirs) = connected(&network, &listener);

@@ -360,7 +360,7 @@ fn a_guest_that_breaks_the_protocol_of_a_ring_loses_only_that_pair() {
                 // The two get no pair again.
                 hostile.ask_for_pair("dev0", "router.dev0");
                 let refused = hostile.refusal();
-                assert!(refused.contains("no pair after a protocol violation"), "{refused}");
+                assert!(refused.contains("get no ring pair, because one of them violated"), "{refused}");
                 drop(hostile);
                 wait_until("the hostile guest's end", || network.pid_of("client").is_none());
                 time < Duration::from_millis(10)

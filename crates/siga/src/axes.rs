@@ -279,8 +279,10 @@ impl Axes {
     fn firewall(&self, plan: &mut Plan) -> Result<()> {
         let Some(files) = &self.firewall else { return Ok(()) };
         if let Some(file) = files.iter().find(|file| !file.ends_with(".nft")) {
-            return Err(Error::usage(format!("--firewall {file}: the name of a packet filter ends in .nft"))
-                .hint("name a file with rules in nft's syntax, or --level with a shipped level such as conntrack"));
+            return Err(Error::usage(format!("--firewall {file}: the name of a packet filter file must end in .nft"))
+                .hint(
+                    "name a file with rules in nft's syntax, or use --level with a shipped level such as conntrack",
+                ));
         }
         plan.levels = ["plain".to_owned()].into_iter().chain(files.iter().cloned()).collect();
         plan.question = "What does the packet filter cost, and where?".to_owned();
@@ -317,8 +319,8 @@ impl Reach {
         match (&self.ssh, hosts) {
             // No host is reached, so the command is never executed and the configuration file is not needed.
             (None, []) => Ok(config::SSH.to_owned()),
-            (Some(_), []) => Err(Error::usage("--ssh has a command, but no place uses ssh")
-                .hint("give --client and --server with a place ssh:HOST, or leave --ssh out")),
+            (Some(_), []) => Err(Error::usage("--ssh has no effect, because client and server do not use ssh")
+                .hint("use --client and --server with ssh:HOST, or remove --ssh")),
             (given, _) => config::ssh(given.as_deref()),
         }
     }
@@ -329,8 +331,8 @@ impl Reach {
         if let (None, [first, others @ ..]) = (&self.ssh, hosts) {
             let known = config::ssh(None).unwrap_or_else(|_| config::SSH.to_owned());
             let hosts = others.iter().fold(format!("ssh:{first}"), |all, host| format!("{all}, ssh:{host}"));
-            return Err(Error::usage(format!("the run in {} reaches {hosts}", directory.display())).hint(format!(
-                "a run directory executes nothing by itself; to use these hosts: `siga run --resume {} --ssh {}`",
+            return Err(Error::usage(format!("the run in {} connects to {hosts}", directory.display())).hint(format!(
+                "siga executes no command from a run directory; to allow these hosts: `siga run --resume {} --ssh {}`",
                 text::shell(&directory.to_string_lossy()),
                 text::shell(&known)
             )));
@@ -348,7 +350,7 @@ fn set<T: Clone>(target: &mut T, given: Option<&T>) {
 fn plant(plan: &mut Plan, text: &str) -> Result<()> {
     let bad = || {
         Error::usage(format!("`{text}` is not a cost to plant"))
-            .hint("--plant client=US, server=US, router=US, profiler=US or delay=US")
+            .hint("--plant accepts client=US, server=US, router=US, profiler=US and delay=US")
     };
     let (place, us) = text.split_once('=').ok_or_else(bad)?;
     let us: f64 = us.parse().map_err(|_| bad())?;
@@ -364,14 +366,14 @@ fn plant(plan: &mut Plan, text: &str) -> Result<()> {
 }
 
 fn wait(text: &str) -> std::result::Result<Waiting, String> {
-    Waiting::ALL.into_iter().find(|wait| wait.name() == text).ok_or_else(|| "block, adaptive or poll".into())
+    Waiting::ALL.into_iter().find(|wait| wait.name() == text).ok_or_else(|| "use block, adaptive or poll".into())
 }
 
 fn close(text: &str) -> std::result::Result<Close, String> {
     match text {
         "server" => Ok(Close::Server),
         "client" => Ok(Close::Client),
-        _ => Err("server or client".into()),
+        _ => Err("use server or client".into()),
     }
 }
 
@@ -380,5 +382,5 @@ pub(crate) fn method(text: &str) -> std::result::Result<AccountingMethod, String
     let found = [AccountingMethod::Profile, AccountingMethod::Subtract, AccountingMethod::Tick]
         .into_iter()
         .find(|method| method.to_string() == text);
-    found.ok_or_else(|| "profile, subtract or tick".into())
+    found.ok_or_else(|| "use profile, subtract or tick".into())
 }

@@ -80,7 +80,7 @@ impl FromStr for FailOn {
     fn from_str(text: &str) -> Result<Self> {
         let bad = || {
             Error::usage(format!("`{text}` is not a condition to fail on"))
-                .hint("--fail-on regression, or regression:5%")
+                .hint("use --fail-on regression or --fail-on regression:5%")
         };
         match text.split_once(':') {
             None if text == "regression" => Ok(Self { least: 0.0 }),
@@ -107,7 +107,8 @@ impl FailOn {
             1 => format!("a figure is worse: {first}"),
             count => format!("{count} figures are worse, among them {first}"),
         };
-        Err(Error::regression(text).hint("the report shows each; --fail-on regression:PERCENT lets smaller ones pass"))
+        Err(Error::regression(text)
+            .hint("the report shows each; --fail-on regression:PERCENT ignores smaller regressions"))
     }
 }
 
@@ -118,16 +119,18 @@ impl FailOn {
         let text = match (comparison.skipped.len(), forbidden) {
             (0, 0) => return Ok(()),
             (0, _) => format!("no figure is worse, but {forbidden} are not comparable"),
-            (skipped, _) => format!("no figure is worse, but {skipped} things could not be judged"),
+            (skipped, _) => format!("no figure is worse, but {skipped} comparisons could not be judged"),
         };
-        Err(Error::incomplete(text).hint("the report names them"))
+        Err(Error::incomplete(text).hint("the report lists them with the reasons"))
     }
 }
 
 /// Compares, prints, and fails if `--fail-on` asks for it.
 pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     if args.flame.is_some() && args.new.len() > 1 {
-        return Err(Error::usage("a flame graph compares two sides").hint("name one side besides the base"));
+        return Err(
+            Error::usage("a flame graph can compare only two sides").hint("name exactly one side besides the base")
+        );
     }
     let sides = args.new.iter().map(|new| side(args, new)).collect::<Result<Vec<_>>>()?;
     let wants_reasons = args.why || args.flame.is_some();
@@ -150,7 +153,9 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
         fail_on.check(&comparisons)?;
     }
     if comparisons.iter().any(|comparison| comparison.rows.is_empty()) {
-        return Err(Error::incomplete("there is no figure to compare").hint("the report says why, cell by cell"));
+        return Err(
+            Error::incomplete("there is no figure to compare").hint("the report lists the reason for each cell")
+        );
     }
     Ok(())
 }
@@ -197,7 +202,7 @@ fn side(args: &CompareArgs, new: &str) -> Result<Side> {
 
 fn of_one(run: Run, args: &CompareArgs, new: &str) -> Result<Side> {
     if !args.vary.is_empty() {
-        return Err(Error::usage("--vary is about two runs, and both sides are in one run")
+        return Err(Error::usage("--vary needs two runs, but both sides are in the same run")
             .hint("`siga compare runs/BEFORE runs/AFTER --vary kernel`"));
     }
     let cells = run.cells();
@@ -209,10 +214,11 @@ fn of_one(run: Run, args: &CompareArgs, new: &str) -> Result<Side> {
     let mtus = both(&|name, cell| cell.mtu.is_some_and(|mtu| name == mtu.to_string()));
     let comparison = match (levels, paths) {
         (false, false) if mtus => judge::mtus(&run, &args.base, new),
-        (true, true) => {
-            Err(Error::usage(format!("`{}` and `{new}` each name a level and a path of this run", args.base))
-                .hint("give the levels other names and measure again"))
-        }
+        (true, true) => Err(Error::usage(format!(
+            "`{}` and `{new}` are both names of levels and names of paths of this run",
+            args.base
+        ))
+        .hint("rename the levels and measure again")),
         (false, true) => judge::paths(&run, &args.base, new),
         (true | false, false) => judge::levels(&run, &args.base, new),
     }?;

@@ -33,9 +33,8 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
         Format::Text => true,
         Format::Json => false,
         Format::Csv | Format::Md => {
-            return Err(
-                Error::usage(format!("siga doctor has no output in {}", args.format)).hint("--format text or json")
-            );
+            return Err(Error::usage(format!("siga doctor has no output in {}", args.format))
+                .hint("use --format text or --format json"));
         }
     };
     interrupt::catch_interrupts()?;

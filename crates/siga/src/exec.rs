@@ -78,7 +78,7 @@ pub(crate) fn run(args: &ExecArgs) -> Result<()> {
         return crate::print(&format!("{}: {}\n", program.path.display(), program.verdict()?));
     }
     let (Some(network), Some(guest), [name, arguments @ ..]) = (&args.network, &args.guest, &args.command[..]) else {
-        return Err(Error::usage("a network, a guest and a program are needed"));
+        return Err(Error::usage("name a network, a guest and a program"));
     };
     let program = Program::find(name)?;
     program.verdict()?;
@@ -156,7 +156,7 @@ pub(crate) fn broker(network: &Name, guest: &Name, start: bool) -> Result<()> {
             .map(|_| ())
             .context("cannot start the broker");
     }
-    rustix::process::setsid().context("cannot leave the terminal")?;
+    rustix::process::setsid().context("cannot detach from the terminal")?;
     let secret = secret(network, guest)?;
     let base = rundir::base()?;
     Broker { base: &base, network, guest, secret: &secret }.serve(&channel)

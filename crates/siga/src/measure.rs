@@ -94,14 +94,17 @@ fn verdict(ended: &Ended) -> Result<()> {
     let all = matrix.cells.len() + matrix.skipped.len();
     let missing = all - run.cells().len();
     let text = format!("{missing} of {all} cells have no figure");
-    let again = || format!("the report says why; try again by `siga run --resume {}`", run.directory.display());
+    let again =
+        || format!("the report lists the reasons; try again with `siga run --resume {}`", run.directory.display());
     match (missing, failed) {
         (0, 0) => Ok(()),
-        (0, 1) => Err(Error::incomplete("1 trial gave no figure").hint(again())),
-        (0, _) => Err(Error::incomplete(format!("{failed} trials gave no figure")).hint(again())),
+        (0, 1) => Err(Error::incomplete("1 trial has no figure").hint(again())),
+        (0, _) => Err(Error::incomplete(format!("{failed} trials have no figure")).hint(again())),
         (..) if *died > 0 => Err(Error::incomplete(text).hint(again())),
-        (..) if missing == all => Err(Error::environment(text).hint("`siga doctor` says what this host lacks")),
-        (..) => Err(Error::incomplete(text).hint("the report says why; `siga doctor` says what this host lacks")),
+        (..) if missing == all => Err(Error::environment(text).hint("`siga doctor` lists what this host lacks")),
+        (..) => {
+            Err(Error::incomplete(text).hint("the report lists the reasons; `siga doctor` lists what this host lacks"))
+        }
     }
 }
 

@@ -276,7 +276,7 @@ fn all(format: StatusFormat) -> Result<()> {
         return print("no network is up\n");
     }
     let line = |(name, guests, error): &(Name, Option<(usize, usize)>, String)| match guests {
-        Some((running, all)) => format!("{name:<24}{running} of {all} guests run\n"),
+        Some((running, all)) => format!("{name:<24}{running} of {all} guests are running\n"),
         None => format!("{name:<24}{error}\n"),
     };
     print(&rows.iter().map(line).collect::<String>())
@@ -349,7 +349,7 @@ fn status_text(name: &Name, answers: &[Answer]) -> String {
     }
     for answer in answers {
         if let Answer::Silent { guest } = answer {
-            let _ = writeln!(text, "\nguest {guest}: no report in time");
+            let _ = writeln!(text, "\nguest {guest}: no report before the timeout");
         }
         if let Answer::Report { guest, part } = answer {
             match part {
@@ -425,7 +425,7 @@ fn one_line(text: &str) -> String {
 fn ping(args: &PingArgs) -> Result<()> {
     let seconds = |value: f64, what: &str| {
         Duration::try_from_secs_f64(value)
-            .map_err(|_| Error::usage(format!("{what} of {value} s is not possible: give a number of seconds from 0")))
+            .map_err(|_| Error::usage(format!("{what} of {value} s is not possible: use 0 or more seconds")))
     };
     let (interval, timeout) = (seconds(args.interval, "an interval")?, seconds(args.timeout, "a timeout")?);
     let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
@@ -451,7 +451,7 @@ fn ping(args: &PingArgs) -> Result<()> {
     let answered = times.len();
     print(&format!("{} sent, {answered} answered\n", args.count))?;
     if answered == 0 {
-        return Err(Error::incomplete(format!("{} does not answer", args.to)));
+        return Err(Error::incomplete(format!("{} does not respond", args.to)));
     }
     Ok(())
 }
@@ -466,14 +466,14 @@ fn capture(network: &Name, guest: &Name, output: Option<&Path>, snap_bytes: u32,
     };
     client.ask(Request::Capture { guest: guest.clone(), snap_bytes }, vec![writer.into()])?;
     let copy = std::thread::spawn(move || std::io::copy(&mut reader, &mut into));
-    tell(&format!("siga: capturing guest {guest}; interrupt to end"));
+    tell(&format!("siga: capturing the frames of guest {guest}; press Ctrl-C to end"));
     let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let ended = client.answer(time.unwrap_or(Duration::from_secs(u32::MAX.into())))?;
     // The end of the connection ends the capture, which closes the pipe.
     drop(client);
     copy.join().map_err(|_| Error::environment("the copying thread failed"))?.context("cannot write the capture")?;
     if let Some(Answer::CaptureEnded { missed }) = ended {
-        tell(&format!("siga: guest {guest} ended its capture; {missed} frames were missed"));
+        tell(&format!("siga: the capture of guest {guest} has ended; {missed} frames are missing"));
     }
     Ok(())
 }

@@ -60,7 +60,7 @@ impl Control {
             return Err(refused());
         }
         if self.topology.guests[guest].external {
-            let message = format!("guest {guest} is external: only its own process uses its stack");
+            let message = format!("guest {guest} is external, so only its own process can use its stack");
             return Err(Error::usage(message));
         }
         self.running(guest)?;
@@ -69,7 +69,7 @@ impl Control {
         }
         let count = self.guests[guest].applications.len();
         if count as u64 >= u64::from(self.topology.guests[guest].applications_max) {
-            let message = format!("guest {guest} has {count} applications, which is its limit (applications_max)");
+            let message = format!("guest {guest} has {count} applications, which is its maximum (applications_max)");
             return Err(Error::environment(message));
         }
         Ok(())

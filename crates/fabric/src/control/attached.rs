@@ -23,7 +23,7 @@ pub(super) struct Attached(HashMap<Pid, OwnedFd>);
 impl Attached {
     /// Adds the process at the other end of a connection.
     fn add(&mut self, connection: impl AsFd) -> Result<()> {
-        let Peer { pid, pidfd } = Peer::of(connection).context("cannot watch the process that attaches")?;
+        let Peer { pid, pidfd } = Peer::of(connection).context("cannot watch the attaching process")?;
         self.forget_ended()?;
         // A test may run the control program and its guests in one process. That process must be able to make every request.
         if self.0.contains_key(&pid) || pid == getpid() {
@@ -31,7 +31,7 @@ impl Attached {
         }
         if self.0.len() >= ATTACHED_PROCESSES_MAX {
             return Err(Error::environment(format!(
-                "{ATTACHED_PROCESSES_MAX} processes are attached, which is the limit"
+                "{ATTACHED_PROCESSES_MAX} processes are attached, which is the maximum"
             )));
         }
         self.0.insert(pid, pidfd);
@@ -43,7 +43,7 @@ impl Attached {
         if self.0.is_empty() {
             return Ok(false);
         }
-        let pid = sockopt::socket_peercred(connection).context("cannot identify the process that asks")?.pid;
+        let pid = sockopt::socket_peercred(connection).context("cannot identify the requesting process")?.pid;
         self.forget_ended()?;
         Ok(self.0.contains_key(&pid))
     }
@@ -89,8 +89,8 @@ impl Control {
             | Request::Ping { .. }
             | Request::Capture { .. } => {
                 if self.lease != Some(key) && self.attached.has(&client.channel)? {
-                    let message = "this process is attached to the network and may not make other requests";
-                    return Err(Error::usage(message).hint("make the request from another process"));
+                    let message = "this process is attached to the network, so it may not send other requests";
+                    return Err(Error::usage(message).hint("send the request from another process"));
                 }
                 Ok(())
             }

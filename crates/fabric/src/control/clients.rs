@@ -70,7 +70,7 @@ impl Control {
     pub(super) fn add_client(&mut self, connection: OwnedFd) -> Result<()> {
         let own = rustix::process::geteuid();
         if sockopt::socket_peercred(&connection).ok().is_none_or(|peer| peer.uid != own && !peer.uid.is_root()) {
-            return Err(Error::usage("it comes from a process of another user"));
+            return Err(Error::usage("the request comes from a process of another user"));
         }
         self.insert_client(Channel::new(connection)?, Waits::Nothing, false).map(drop)
     }
@@ -99,7 +99,7 @@ impl Control {
             Ok(Some((request, descriptors))) => self.take_up(key, request, descriptors),
             Err(Ended::Malformed(what)) => {
                 let error = Error::usage(format!("this is not a request: {what}"));
-                self.fail(key, error.hint("use one version of siga for both"));
+                self.fail(key, error.hint("use the same version of siga for both"));
                 self.drop_client(key);
             }
             Err(Ended::Closed) => self.drop_client(key),
@@ -122,7 +122,7 @@ impl Control {
             }
             Waits::Nothing if has_hung_up(&client.channel).unwrap_or(true) => self.drop_client(key),
             Waits::Nothing if Moment::now() >= until => {
-                self.fail(key, Error::environment("the request arrived too late: nothing was done"));
+                self.fail(key, Error::environment("the request arrived too late and had no effect"));
             }
             Waits::Nothing => {
                 client.has_asked = true;
@@ -136,7 +136,13 @@ impl Control {
             | Waits::Pong { .. }
             | Waits::Capture(_)
             | Waits::Guest { .. } => {
-                self.fail(key, Error::usage("this connection has a request under way: it takes one at a time"));
+                self.fail(
+                    key,
+                    Error::usage(
+                        "this connection already has an unfinished request; send one request at a \
+                    time",
+                    ),
+                );
             }
         }
     }
@@ -305,7 +311,7 @@ impl Control {
         match wanted {
             GuestState::Running if status.state == GuestState::Running => self.finish(key, Ok(())),
             GuestState::Running if gone || late => {
-                let how = status.ended.unwrap_or_else(|| "it takes too long to start".to_owned());
+                let how = status.ended.unwrap_or_else(|| "the guest takes too long to start".to_owned());
                 self.finish(key, Err(Error::environment(format!("guest {name} did not start: {how}"))));
             }
             GuestState::Ended if gone => self.finish(key, Ok(())),
@@ -328,5 +334,5 @@ pub(super) fn check_protocol(protocol: u32, version: &str) -> Result<()> {
         return Ok(());
     }
     let message = format!("this process speaks protocol {protocol} (version {version}), the network {PROTOCOL}");
-    Err(Error::environment(message).hint("use one version of siga for both"))
+    Err(Error::environment(message).hint("use the same version of siga for both"))
 }

@@ -72,7 +72,7 @@ impl Control {
         let Some(phase) = self.guests.get(name).and_then(|guest| guest.phase) else { return };
         let (descriptor_count, phases) = event.rule();
         if !phases.contains(&phase) {
-            self.refuse(name, "a message out of turn");
+            self.refuse(name, "a message that is not expected at this point");
         } else if descriptor_count != descriptors.len() {
             self.refuse(name, "a message with the wrong number of descriptors");
         } else {
@@ -87,7 +87,7 @@ impl Control {
             GuestEvent::Failed(error) => self.guest_failed(name, error),
             GuestEvent::Inventory { confinement, pairs, applications, last } => {
                 if pairs.len() > INVENTORY_PART_MAX || !self.adopt_applications(name, &applications) {
-                    self.refuse(name, "an inventory with pairs or applications that it cannot have");
+                    self.refuse(name, "an inventory with ring pairs or applications that this guest cannot have");
                     return;
                 }
                 self.adopt_pairs(name, &pairs);
@@ -129,7 +129,10 @@ impl Control {
         let configured = if protocol == PROTOCOL {
             self.configure(name)
         } else {
-            let message = format!("its program has another version ({version}, protocol {protocol}, not {PROTOCOL})");
+            let message = format!(
+                "its program has a different version ({version}, protocol {protocol} instead of \
+                {PROTOCOL})"
+            );
             Err(Error::environment(message))
         };
         if let Err(error) = configured {
@@ -150,8 +153,12 @@ impl Control {
     fn adopt_pairs(&mut self, name: &Name, pairs: &[RingPairEnd]) {
         for held in pairs {
             if !self.pairs.adopt(&self.topology, self.state.issuer(), name, held) {
-                let order =
-                    Order::Unpair { pair: held.pair, why: "the control program does not know this pair".to_owned() };
+                let order = Order::Unpair {
+                    pair: held.pair,
+                    why: "the control program does not know this ring \
+                        pair"
+                        .to_owned(),
+                };
                 self.send_order(name, &order, Vec::new());
             }
         }
@@ -180,11 +187,11 @@ impl Control {
         if let Some((_, channel)) = self.guests.get(partner).and_then(|guest| guest.channel.as_ref())
             && (channel.waiting() >= OUTBOX_MESSAGES_MAX / 2 || channel.waiting_because(asker) >= ORDERS_OF_ONE_MAX)
         {
-            return Err(Error::environment(format!("guest {partner} is behind with its orders")));
+            return Err(Error::environment(format!("guest {partner} has not processed its earlier orders yet")));
         }
         let bucket = self.guests.get_mut(asker).and_then(|guest| guest.pairs.as_mut());
         if bucket.is_some_and(|bucket| !bucket.take(1, Instant::now())) {
-            return Err(Error::environment(format!("guest {asker} asks for pairs too often")));
+            return Err(Error::environment(format!("guest {asker} requests ring pairs too often")));
         }
         Ok(())
     }

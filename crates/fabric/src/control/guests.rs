@@ -214,7 +214,7 @@ impl Control {
     /// channel.
     pub(super) fn attach(&mut self, name: &Name, key: u64, channel: Channel) -> Result<()> {
         self.events.remove(key, &channel);
-        let process = Running::Adopted(Peer::of(&channel).context("cannot watch the process that attaches")?);
+        let process = Running::Adopted(Peer::of(&channel).context("cannot watch the attaching process")?);
         self.log.of_guest(name, &format!("guest {name}: attached, process {}", process.pid()));
         self.begin_process(name, Phase::Begun, process, channel)?;
         self.configure(name)
@@ -383,7 +383,7 @@ impl Control {
             } else if !is_new {
                 // In a new network this time limit is not checked here, because `Stage::Starting` has the same limit for all guests
                 // together.
-                self.log.of_guest(&name, &format!("guest {name}: it did not start in time"));
+                self.log.of_guest(&name, &format!("guest {name}: it did not start before the timeout"));
                 if let Some(guest) = self.guests.get_mut(&name) {
                     guest.begun = None;
                 }

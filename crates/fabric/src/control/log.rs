@@ -127,7 +127,7 @@ impl Log {
             Cause::Guest(name) => format!("guest {name}"),
             Cause::Clients => "requests".to_owned(),
         };
-        let line = format!("{whose}: {lines} lines left out");
+        let line = format!("{whose}: {lines} lines omitted");
         let has_room = self.has_room(cause, written_bytes(&line), now);
         if let Some(share) = self.shares.get_mut(cause) {
             share.wrote_left_out(has_room, now);
@@ -172,7 +172,7 @@ fn written_bytes(line: &str) -> u64 {
 /// Opens the log file for appending. Returns the file and its size in bytes.
 fn append(run: &RunDir) -> Result<(File, u64)> {
     let file = File::from(run.append_log()?);
-    let bytes = file.metadata().context("cannot look at the log")?.len();
+    let bytes = file.metadata().context("cannot read the properties of the log")?.len();
     Ok((file, bytes))
 }
 

@@ -121,8 +121,11 @@ impl RingPairs {
         }
         let (own, partner) = may_couple(topology, asker, other)?;
         if self.blocked.contains(&key) {
-            let message = format!("{asker} and {other} get no pair after a protocol violation");
-            return Err(Error::usage(message).hint("stop and start one of the two guests"));
+            let message = format!(
+                "{asker} and {other} get no ring pair, because one of them violated the ring's \
+                protocol"
+            );
+            return Err(Error::usage(message).hint("restart one of the two guests (`siga net stop`, `siga net start`)"));
         }
         let kind = topology.networks[&own.network].kind;
         let buffers = |device: &Device| Buffers { bytes: kind.buffer_bytes(), count: device.buffer_count };
@@ -160,7 +163,7 @@ impl RingPairs {
             let count = self.pairs.values().filter(|pair| pair.is_had_by(guest)).count();
             if count as u64 >= u64::from(most) {
                 return Err(Error::environment(format!(
-                    "guest {guest} has {count} pairs, as many as it may (pairs_max)"
+                    "guest {guest} has {count} ring pairs, which is its maximum (pairs_max)"
                 )));
             }
         }
@@ -168,7 +171,8 @@ impl RingPairs {
         let held = self.charged(&asker.guest);
         if held.saturating_add(pair.bytes()) > most {
             let message = format!(
-                "guest {} has asked for {held} bytes of rings; {} more would exceed {most} (ring_bytes_max)",
+                "guest {} uses {held} bytes for rings; {} more bytes would exceed its maximum of {most} \
+                    (ring_bytes_max)",
                 asker.guest,
                 pair.bytes()
             );
@@ -307,7 +311,7 @@ impl RingPairs {
         let missing = |end: &End| end.is_missing && !may_still_report(&end.member.guest);
         let half = |(id, pair): (&RingPairId, &RingPair)| pair.ends.iter().any(missing).then_some(*id);
         let half: Vec<RingPairId> = self.pairs.iter().filter_map(half).collect();
-        half.into_iter().flat_map(|pair| self.end(pair, "the partner does not have this pair", |_| true)).collect()
+        half.into_iter().flat_map(|pair| self.end(pair, "the partner does not have this ring pair", |_| true)).collect()
     }
 
     /// Returns the number of a guest's pairs.
@@ -353,7 +357,7 @@ fn may_couple<'a>(topology: &'a Topology, one: &MemberId, other: &MemberId) -> R
         return Err(Error::usage(format!("{one} is on network {}, {other} on {}", own.network, partner.network)));
     }
     if one.guest == other.guest {
-        return Err(Error::usage(format!("{one} and {other} belong to one guest")));
+        return Err(Error::usage(format!("{one} and {other} belong to the same guest")));
     }
     for member in [one, other] {
         if !topology.networks[&own.network].access.admits(&member.guest) {

@@ -21,7 +21,7 @@ impl Control {
             return;
         }
         let outcome = match request {
-            Request::Start { .. } => Err(Error::usage("this control program has a network already")),
+            Request::Start { .. } => Err(Error::usage("this control program already has a network")),
             Request::Status { detail } => {
                 self.status(key, detail);
                 Ok(None)
@@ -43,7 +43,7 @@ impl Control {
             Request::Application { protocol, version, guest, secret } => {
                 self.ask_for_application(key, (protocol, &version), &guest, &secret).map(|()| None)
             }
-            Request::ApplicationMemory => Err(Error::usage("this process has not asked to become an application")),
+            Request::ApplicationMemory => Err(Error::usage("this process has not requested to become an application")),
             Request::Attach { protocol, version, guest, secret } => {
                 self.ask_to_attach(key, (protocol, &version), &guest, &secret);
                 Ok(None)
@@ -75,17 +75,20 @@ impl Control {
         self.known(guest)?;
         match self.status_of(guest).map(|status| status.state) {
             Some(GuestState::Running) => Ok(()),
-            _ => Err(Error::environment(format!("guest {guest} does not run"))),
+            _ => Err(Error::environment(format!("guest {guest} is not running"))),
         }
     }
 
     fn ask_to_start(&mut self, key: u64, name: &Name) -> Result<()> {
         self.known(name)?;
         if self.topology.guests[name].external {
-            return Err(Error::usage(format!("guest {name} is external: start its process, which attaches by itself")));
+            return Err(Error::usage(format!(
+                "guest {name} is external; start its process yourself, and it attaches to \
+                the network"
+            )));
         }
         if self.guests[name].process.is_some() {
-            return Err(Error::usage(format!("guest {name} runs already")));
+            return Err(Error::usage(format!("guest {name} is already running")));
         }
         self.state.stopped.remove(name);
         self.write_state()?;
@@ -114,7 +117,7 @@ impl Control {
         let known = self.topology.networks.get_mut(network);
         let known = known.ok_or_else(|| Error::usage(format!("the topology has no network {network}")))?;
         let Access::Restricted(access) = &mut known.access else {
-            return Err(Error::usage(format!("network {network} is not restricted: every guest may use it")));
+            return Err(Error::usage(format!("network {network} is not restricted, so every guest may use it")));
         };
         let changed = if granted { access.insert(guest.clone()) } else { access.remove(guest) };
         if !changed {
@@ -192,13 +195,16 @@ impl Control {
             return Err(refused());
         }
         if !self.topology.guests[guest].external {
-            return Err(Error::usage(format!("guest {guest} is not external: the control program starts its process")));
+            return Err(Error::usage(format!(
+                "guest {guest} is not external, so only the control program starts its \
+                process"
+            )));
         }
         if self.is_stopping() {
             return Err(Error::environment("the network is going down"));
         }
         if self.guests[guest].process.is_some() {
-            return Err(Error::environment(format!("guest {guest} is attached already")));
+            return Err(Error::environment(format!("guest {guest} is already attached")));
         }
         Ok(())
     }
@@ -215,7 +221,7 @@ impl Control {
 
     fn capture(&mut self, key: u64, guest: Name, snap_bytes: u32, into: Option<OwnedFd>) -> Result<()> {
         self.running(&guest)?;
-        let into = into.ok_or_else(|| Error::usage("the request to capture has no descriptor to write to"))?;
+        let into = into.ok_or_else(|| Error::usage("the capture request contains no descriptor for the output"))?;
         let others = |client: &Client| matches!(&client.waits, Waits::Capture(other) if *other == guest);
         if self.clients.values().any(others) {
             return Err(Error::environment(format!("a capture of guest {guest} is running already")));

@@ -59,14 +59,14 @@ pub(crate) struct Secrets {
 impl State {
     /// Creates the state of a new network.
     pub(crate) fn new(name: Name, text: String, topology: &Topology) -> Result<Self> {
-        let draw = || Secret::draw().context("cannot draw a secret");
+        let draw = || Secret::draw().context("cannot generate a secret");
         let mut secrets = BTreeMap::new();
         for guest in topology.guests.keys() {
             secrets.insert(guest.clone(), Secrets { control: draw()?, attach: draw()?, application: draw()? });
         }
         let (granted, stopped, incarnations) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
         let cgroup = Cgroup::place(&name);
-        let ticket_key = TicketKey::draw().context("cannot draw a secret")?;
+        let ticket_key = TicketKey::draw().context("cannot generate a secret")?;
         Ok(Self {
             protocol: PROTOCOL,
             name,
@@ -88,7 +88,7 @@ impl State {
     /// # Errors
     /// Returns an error if the host provides no random numbers.
     pub(crate) fn renew_incarnation(&mut self, guest: &Name) -> Result<()> {
-        let number = random::draw().context("cannot draw an incarnation")?;
+        let number = random::draw().context("cannot generate an incarnation")?;
         self.incarnations.insert(guest.clone(), u64::from_ne_bytes(number));
         Ok(())
     }
@@ -114,7 +114,7 @@ impl State {
         let protocol: Version = serde_json::from_slice(&bytes).map_err(|error| damaged(&error))?;
         if protocol.protocol != PROTOCOL {
             return Err(damaged(&format!(
-                "another version of siga wrote it (protocol {}, this is {PROTOCOL})",
+                "a different version of siga wrote it (protocol {}; this version has protocol {PROTOCOL})",
                 protocol.protocol
             )));
         }

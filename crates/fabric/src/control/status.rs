@@ -76,7 +76,7 @@ impl Control {
         if left == 0 || !self.is_of_guest(guest, &mut part) {
             self.log.of_guest(
                 guest,
-                &format!("guest {guest}: its report is too long, or is about devices that it does not have"),
+                &format!("guest {guest}: its report is too long, or describes devices that the guest does not have"),
             );
             self.answer(key, &Answer::Silent { guest: guest.clone() });
         } else {

@@ -122,13 +122,13 @@ impl Node {
     }
 
     fn try_begin(&mut self, pair: RingPairEnd, descriptors: Vec<OwnedFd>) -> Result<OwnedFd, String> {
-        let link = self.link_of(&pair.device, &pair.member).ok_or("it knows no such partner")?;
+        let link = self.link_of(&pair.device, &pair.member).ok_or("the guest does not know this partner")?;
         let shape = |buffers: Buffers| {
             let bytes = usize::try_from(buffers.bytes).unwrap_or(usize::MAX);
-            Shape::new(bytes, usize::from(buffers.count)).ok_or("no ring has such buffers")
+            Shape::new(bytes, usize::from(buffers.count)).ok_or("a ring cannot have buffers of this number or size")
         };
         let [notify_fd, wake_fd, memory]: [OwnedFd; 3] =
-            descriptors.try_into().map_err(|_| "the doorbells or the memory are missing")?;
+            descriptors.try_into().map_err(|_| "the message lacks its doorbells or memory")?;
         let (notify_fd, wake_fd) = NotifyFd::from_fd(notify_fd)
             .and_then(|notify_fd| Ok((notify_fd, WakeFd::from_fd(wake_fd)?)))
             .map_err(|error| format!("the doorbells cannot be used: {error}"))?;

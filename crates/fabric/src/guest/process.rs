@@ -56,7 +56,7 @@ pub(crate) fn ask_for_slice() {
 pub(crate) fn first_order(channel: &mut Channel) -> Result<(GuestConfig, OwnedFd)> {
     let time = Timespec::try_from(START_TIME_MAX).context("the time to start")?;
     poll(&mut [PollFd::new(channel, PollFlags::IN)], Some(&time)).context("cannot wait for the first order")?;
-    let silent = || Error::environment("the control program did not say what guest this is");
+    let silent = || Error::environment("the control program did not send the guest's identity");
     let Ok(Some((Order::Configure(config), descriptors))) = channel.receive() else { return Err(silent()) };
     let [listener]: [OwnedFd; 1] = descriptors.try_into().map_err(|_| silent())?;
     net::listen(&listener, 4).context("cannot listen for a later control program")?;

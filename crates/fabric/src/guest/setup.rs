@@ -35,7 +35,7 @@ impl Node {
     /// # Errors
     /// Returns an error if the host provides no random numbers or descriptors, or if the stack refuses an address or MTU.
     pub fn new(config: GuestConfig, channel: Channel, listener: Option<OwnedFd>) -> Result<Self> {
-        let seed = Seed(random::draw().context("cannot draw a seed")?);
+        let seed = Seed(random::draw().context("cannot generate a seed")?);
         Self::seeded(config, channel, listener, seed)
     }
 

@@ -225,13 +225,13 @@ impl Process {
 pub fn channel() -> Result<OwnedFd> {
     let stdin = rustix::stdio::stdin();
     if rustix::net::sockopt::socket_type(stdin).is_err() {
-        return Err(Error::usage("this command cannot be run by hand: the control program runs it"));
+        return Err(Error::usage("this is an internal command, which the control program runs"));
     }
-    let channel = rustix::io::fcntl_dupfd_cloexec(stdin, 3).context("cannot take the channel")?;
+    let channel = rustix::io::fcntl_dupfd_cloexec(stdin, 3).context("cannot use the inherited channel")?;
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).context("/dev/null")?;
-    rustix::stdio::dup2_stdin(null).context("cannot take the channel")?;
+    rustix::stdio::dup2_stdin(null).context("cannot use the inherited channel")?;
     // Name the thread: otherwise process lists would show the descriptor number of the memory file as its name.
-    rustix::thread::set_name(THREAD_NAME).context("cannot name the process")?;
+    rustix::thread::set_name(THREAD_NAME).context("cannot set the name of the process")?;
     Ok(channel)
 }
 

@@ -245,11 +245,11 @@ impl Applications {
         register: impl FnOnce(&WakeFd, usize) -> io::Result<u64>,
     ) -> Result<Vec<OwnedFd>, String> {
         let [notify_fd, wake_fd, memory, arena_memory]: [OwnedFd; 4] =
-            descriptors.try_into().map_err(|_| "the doorbells or the memory are missing")?;
+            descriptors.try_into().map_err(|_| "the message lacks its doorbells or memory")?;
         let (notify_fd, wake_fd) = NotifyFd::from_fd(notify_fd)
             .and_then(|notify_fd| Ok((notify_fd, WakeFd::from_fd(wake_fd)?)))
             .map_err(|error| format!("the doorbells cannot be used: {error}"))?;
-        let bytes = usize::try_from(arena_bytes).map_err(|_| "no arena is so large")?;
+        let bytes = usize::try_from(arena_bytes).map_err(|_| "the size exceeds the maximum size of an arena")?;
         let no_memory = |error: MapError| format!("no memory: {error}");
         let (own, memory) = OwnMemory::in_file(memory, shape().ok_or("no ring is so")?).map_err(no_memory)?;
         let (arena, arena_memory) = OwnArena::in_file(arena_memory, bytes).map_err(no_memory)?;

@@ -39,18 +39,18 @@ impl fmt::Display for ApplicationViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, socket) = match self {
             Self::Link(violation) => return violation.fmt(f),
-            Self::NoCommand(bytes) => return write!(f, "{bytes} bytes that are no command"),
-            Self::Number(socket) => ("a number that cannot be given", socket),
+            Self::NoCommand(bytes) => return write!(f, "{bytes} bytes that are not a valid command"),
+            Self::Number(socket) => ("a socket number that is not allowed", socket),
             Self::NoConnection(socket) => ("no connection", socket),
             Self::NoDatagrams(socket) => ("a datagram", socket),
             Self::NoGroups(socket) => ("a group", socket),
             Self::NoPool(socket) => ("no pooled listener", socket),
-            Self::NothingToGiveUp(socket) => ("nothing to give up", socket),
-            Self::Accepted(socket) => ("more accepted than announced", socket),
-            Self::Consumed(socket) => ("more consumed than announced", socket),
-            Self::Extents(socket) => ("extents that are not in the arena", socket),
-            Self::ExtentCount(socket) => ("more extents than there may be", socket),
-            Self::InFlight(socket) => ("more bytes in flight than there may be", socket),
+            Self::NothingToGiveUp(socket) => ("the release of an object that does not exist", socket),
+            Self::Accepted(socket) => ("more connections accepted than announced", socket),
+            Self::Consumed(socket) => ("more bytes consumed than announced", socket),
+            Self::Extents(socket) => ("extents outside the arena", socket),
+            Self::ExtentCount(socket) => ("more extents than allowed", socket),
+            Self::InFlight(socket) => ("more bytes in flight than allowed", socket),
         };
         write!(f, "{what}, socket {socket}")
     }

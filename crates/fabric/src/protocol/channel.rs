@@ -65,7 +65,7 @@ impl From<Unsent> for Error {
             Unsent::TooLong { bytes } => {
                 Self::usage(format!("a message of {bytes} bytes is too long: the limit is {MESSAGE_BYTES_MAX}"))
             }
-            Unsent::Behind => Self::environment("the other end takes no messages"),
+            Unsent::Behind => Self::environment("the receiver of the messages does not accept any"),
             Unsent::Closed(why) => Self::environment(format!("cannot send a message: {why}")),
         }
     }

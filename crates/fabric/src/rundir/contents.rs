@@ -40,7 +40,7 @@ impl RunDir {
     /// Returns an error if the directory contains an unknown file, or contains files of a network but no lock and no state file.
     pub(super) fn is_fit_for_a_network(&self) -> Result<()> {
         let (path, names) = (self.own.path.display(), self.own.names()?);
-        let hint = "choose another name for the network, or move the file";
+        let hint = "choose another network name, or move the file";
         if let Some(foreign) = foreign(&self.own, &names)? {
             let message = format!("{path} is not the directory of a network: it contains {foreign}");
             return Err(Error::environment(message).hint(hint));
@@ -81,8 +81,9 @@ impl RunDir {
                     None => None,
                 };
                 let left = left.or_else(|| names.first().cloned()).unwrap_or_default();
-                let message = format!("{}: it contains {left}, which siga did not make", at());
-                Err(Error::environment(message).hint("the rest of the network is removed; move this file away"))
+                let message = format!("{}: the directory contains {left}, which siga did not create", at());
+                Err(Error::environment(message)
+                    .hint("siga removed all other files of the network; move this file elsewhere"))
             }
             Err(error) => Err(error).context(at()),
         }

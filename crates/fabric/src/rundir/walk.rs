@@ -28,7 +28,7 @@ pub(super) fn open(path: &Path, make: bool) -> Result<Option<OpenDirectory>> {
     let at = || format!("cannot use {}", path.display());
     let mut names = names_of(&path);
     let Some(last) = names.first().cloned() else {
-        let message = format!("{}: the root directory cannot be the directory of all networks", at());
+        let message = format!("{}: the root directory cannot be the directory for networks", at());
         return Err(Error::usage(message).hint(super::OWN_DIRECTORY));
     };
     names.remove(0);
@@ -55,7 +55,7 @@ fn walk(mut names: Vec<OsString>) -> Result<Option<OwnedFd>> {
             Err(Errno::NOTDIR | Errno::LOOP) => {
                 links += 1;
                 if links > LINKS_MAX {
-                    return Err(Error::environment(format!("there are more than {LINKS_MAX} links in the path")));
+                    return Err(Error::environment(format!("the path contains more than {LINKS_MAX} symbolic links")));
                 }
                 let target = target_of(&directory, &name)?;
                 if target.is_absolute() {
@@ -91,7 +91,7 @@ fn target_of(directory: &OwnedFd, name: &OsStr) -> Result<PathBuf> {
         Err(Errno::NOENT | Errno::INVAL) => return Err(Error::environment(format!("{} is not a directory", at()))),
         Err(error) => return Err(error).context(at()),
     };
-    let of_host = rustix::fs::stat(ROOT).context("cannot look at the root directory")?.st_uid;
+    let of_host = rustix::fs::stat(ROOT).context("cannot read the properties of the root directory")?.st_uid;
     if owner != geteuid().as_raw() && owner != of_host {
         let message = format!("{} is a link of user {owner}", at());
         return Err(Error::environment(message).hint(super::OWN_DIRECTORY));

@@ -117,7 +117,7 @@ impl Attachment {
                 node.wait(Some(Duration::from_millis(100)));
             }
             if node.stops() || Instant::now() > end {
-                return Err(Error::environment("the control program does not say who the partners are"));
+                return Err(Error::environment("the control program did not send the list of partners"));
             }
         }
         Self::new(Box::new(Embedded::new(node)))

@@ -51,7 +51,7 @@ pub(crate) fn attack(target: Target) -> Vec<(String, io::Result<()>)> {
     outcomes
 }
 
-/// What there is to try once a process has a user namespace of its own, whose owner is its user.
+/// What there is to try once a process has a own user namespace, whose owner is its user.
 pub(crate) fn enter_user_namespace(pid: i32) -> io::Result<()> {
     Ok(move_into_thread_name_spaces(pidfd(pid)?.as_fd(), ThreadNameSpaceType::USER)?)
 }

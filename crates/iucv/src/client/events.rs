@@ -19,7 +19,7 @@ impl Socket {
                 Ok(())
             }
             Kind::Connection(_) | Kind::Datagrams(_) | Kind::Listener { .. } | Kind::Reserved => {
-                Err("statistics that the application did not ask for")
+                Err("statistics that the application did not request")
             }
         }
     }
@@ -35,7 +35,7 @@ impl Client {
             self.shared = Some(done);
             return Ok(());
         }
-        let socket = self.sockets.get_mut(&number).ok_or("a socket that there is not")?;
+        let socket = self.sockets.get_mut(&number).ok_or("a socket that does not exist")?;
         match event {
             Event::Made { local } => self.handle_made(number, local),
             Event::Refused { why } => self.handle_refused(number, why),
@@ -46,7 +46,7 @@ impl Client {
                 }
                 Ok(())
             }
-            Event::Gone => Err("an end of what was not given up"),
+            Event::Gone => Err("the end of a socket that the application did not release"),
             Event::Info(info) => socket.handle_info(info),
             Event::SendTimes { times } => match &socket.kind {
                 Kind::Connection(_) | Kind::Datagrams(_) => {
@@ -54,7 +54,7 @@ impl Client {
                     self.announce(number);
                     Ok(())
                 }
-                Kind::Listener { .. } | Kind::Reserved => Err("times of what sends nothing"),
+                Kind::Listener { .. } | Kind::Reserved => Err("transmit times for a socket that does not send"),
             },
             Event::Moved => self.handle_use(number, false),
             Event::Yours => self.handle_use(number, true),
@@ -72,7 +72,7 @@ impl Client {
     /// Applies an event of a datagram socket.
     fn handle_datagrams(&mut self, number: Number, event: Event) -> Result<(), &'static str> {
         let Some(Socket { kind: Kind::Datagrams(datagrams), stage, .. }) = self.sockets.get_mut(&number) else {
-            return Err("an event of datagrams for what has none");
+            return Err("a datagram event for a socket without datagrams");
         };
         match event {
             Event::Datagram { from, bytes, at, delivery } => {
@@ -85,7 +85,7 @@ impl Client {
                 Ok(())
             }
             Event::Group { .. } | Event::Connected { .. } if datagrams.unanswered == 0 => {
-                Err("an answer that the application did not ask for")
+                Err("an answer without a request")
             }
             Event::Group { failure } => {
                 datagrams.unanswered -= 1;
@@ -120,12 +120,12 @@ impl Client {
             | Event::Yours
             | Event::Offer
             | Event::NoneWaiting
-            | Event::SendTimes { .. } => Err("an event that is not one of datagrams"),
+            | Event::SendTimes { .. } => Err("an event that is not a datagram event"),
         }
     }
 
     fn handle_made(&mut self, number: Number, local: SocketAddr) -> Result<(), &'static str> {
-        let socket = self.sockets.get_mut(&number).ok_or("a socket that there is not")?;
+        let socket = self.sockets.get_mut(&number).ok_or("a socket that does not exist")?;
         match socket.stage {
             Stage::Asked => {
                 socket.stage = Stage::Made(local);
@@ -136,12 +136,12 @@ impl Client {
                 self.send_command(number, Command::Close);
                 Ok(())
             }
-            Stage::Made(_) | Stage::Refused(_) | Stage::Closing => Err("a socket that there is already"),
+            Stage::Made(_) | Stage::Refused(_) | Stage::Closing => Err("a socket that already exists"),
         }
     }
 
     fn handle_refused(&mut self, number: Number, why: ErrorKind) -> Result<(), &'static str> {
-        let socket = self.sockets.get_mut(&number).ok_or("a socket that there is not")?;
+        let socket = self.sockets.get_mut(&number).ok_or("a socket that does not exist")?;
         match socket.stage {
             Stage::Asked => {
                 socket.stage = Stage::Refused(why);
@@ -155,17 +155,17 @@ impl Client {
                 self.sockets.remove(&number);
                 Ok(())
             }
-            Stage::Made(_) | Stage::Refused(_) | Stage::Closing => Err("a refusal of what there is"),
+            Stage::Made(_) | Stage::Refused(_) | Stage::Closing => Err("a refusal for a socket that already exists"),
         }
     }
 
     fn handle_status(&mut self, number: Number, status: Status) -> Result<(), &'static str> {
         let (arena_bytes, in_all) = (self.peer.len(), under_way(&self.arena, &self.free));
         let Some(Socket { kind: Kind::Connection(connection), stage, .. }) = self.sockets.get_mut(&number) else {
-            return Err("a state of what is no connection");
+            return Err("a connection state for a socket without a connection");
         };
         let before = connection.readiness(in_all);
-        connection.follow(status, arena_bytes, &mut self.free).ok_or("a state that cannot be")?;
+        connection.follow(status, arena_bytes, &mut self.free).ok_or("an impossible connection state")?;
         let now = connection.readiness(under_way(&self.arena, &self.free));
         // Other connections may have freed blocks since a send on this connection was refused, so announce the socket if it can
         // send again.
@@ -188,22 +188,25 @@ impl Client {
         remote: SocketAddr,
     ) -> Result<(), &'static str> {
         if number < GUEST_NUMBERS || self.sockets.contains_key(&number) {
-            return Err("a number that cannot be given");
+            return Err("a socket number that is not allowed");
         }
         // `APPLICATION_SOCKETS_MAX` applies separately to the sockets that the application numbered and to those that the guest
         // numbered.
         let full = self.sockets.len() >= 2 * APPLICATION_SOCKETS_MAX;
-        let of = self.sockets.get_mut(&listener).ok_or("a connection of no listener")?;
+        let of = self.sockets.get_mut(&listener).ok_or("a connection for a socket that does not listen")?;
         let wanted = of.stage != Stage::Closing;
-        let Kind::Listener { incoming, pool } = &mut of.kind else { return Err("a connection of no listener") };
+        let Kind::Listener { incoming, pool } = &mut of.kind else {
+            return Err("a connection for a socket that does \
+            not listen");
+        };
         match pool {
-            Pool::Shared { asks: Ask::Nothing, .. } => return Err("a connection that the application did not ask for"),
+            Pool::Shared { asks: Ask::Nothing, .. } => return Err("a connection that the application did not request"),
             Pool::Shared { asks: asks @ Ask::Connection, .. } => *asks = Ask::Nothing,
             // The answer to the command `Pool` follows the connections that were announced before.
             Pool::Shared { asks: Ask::Pool, .. } | Pool::Own => {}
         }
         if full || incoming.len() >= size(INCOMING_MAX) {
-            return Err("more connections than it may");
+            return Err("more connections than allowed");
         }
         if wanted {
             incoming.push_back(number);

@@ -188,7 +188,7 @@ impl Client {
             return Ok(());
         }
         let was_asked = std::mem::replace(asks, Ask::Nothing) != Ask::Nothing;
-        if was_asked { Ok(()) } else { Err("an answer that the application did not ask for") }
+        if was_asked { Ok(()) } else { Err("an answer without a request") }
     }
 
     fn await_shared(&mut self) -> io::Result<()> {
@@ -240,7 +240,7 @@ impl Client {
 
     /// Applies the event that this application uses a socket from now on, or no longer.
     pub(super) fn handle_use(&mut self, number: Number, is_here: bool) -> Result<(), &'static str> {
-        let socket = self.sockets.get_mut(&number).ok_or("a socket that there is not")?;
+        let socket = self.sockets.get_mut(&number).ok_or("a socket that does not exist")?;
         if let Kind::Connection(connection) = &mut socket.kind {
             connection.leave(&mut self.free);
         }
@@ -248,7 +248,7 @@ impl Client {
         if self.read.is_some_and(|(of, ..)| of == number) {
             self.read = None;
         }
-        let how = used(socket).ok_or("the use of a socket that is not taken over")?;
+        let how = used(socket).ok_or("the use of a socket that this process has not taken over")?;
         let was_asked = *how == Use::Asked;
         *how = match (is_here, was_asked) {
             (true, _) => Use::Here,

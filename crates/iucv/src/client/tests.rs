@@ -184,26 +184,26 @@ fn bytes_that_are_no_event_end_the_attachment() {
 #[test]
 fn events_of_unknown_sockets_end_the_attachment() {
     let cases = [
-        (7, Event::Made { local: local() }, "a socket that there is not, socket 7"),
-        (7, Event::Gone, "a socket that there is not"),
-        (0, Event::Made { local: local() }, "a socket that there is already, socket 0"),
-        (0, Event::Refused { why: ErrorKind::AddrInUse }, "a refusal of what there is"),
-        (0, Event::Gone, "an end of what was not given up"),
-        (0, Event::Datagram { from: remote(), bytes: vec![1], at: None, delivery: None }, "an event of datagrams"),
-        (0, Event::Group { failure: None }, "an event of datagrams"),
-        (0, Event::TooLong, "an event of datagrams"),
-        (0, statistics(1), "statistics that the application did not ask for"),
+        (7, Event::Made { local: local() }, "a socket that does not exist, socket 7"),
+        (7, Event::Gone, "a socket that does not exist"),
+        (0, Event::Made { local: local() }, "a socket that already exists, socket 0"),
+        (0, Event::Refused { why: ErrorKind::AddrInUse }, "a refusal for a socket that already exists"),
+        (0, Event::Gone, "the end of a socket that the application did not release"),
+        (0, Event::Datagram { from: remote(), bytes: vec![1], at: None, delivery: None }, "a datagram event"),
+        (0, Event::Group { failure: None }, "a datagram event"),
+        (0, Event::TooLong, "a datagram event"),
+        (0, statistics(1), "statistics that the application did not request"),
         (
             GUEST_NUMBERS,
             Event::Incoming { listener: 0, local: local(), remote: remote() },
-            "a connection of no listener",
+            "a connection for a socket that does not listen",
         ),
         (
             GUEST_NUMBERS,
             Event::Incoming { listener: 9, local: local(), remote: remote() },
-            "a connection of no listener",
+            "a connection for a socket that does not listen",
         ),
-        (1, Event::Incoming { listener: 0, local: local(), remote: remote() }, "a number that cannot be given"),
+        (1, Event::Incoming { listener: 0, local: local(), remote: remote() }, "a socket number that is not allowed"),
     ];
     for (number, event, why) in cases {
         let (mut fixture, _) = Fixture::connected();
@@ -212,12 +212,12 @@ fn events_of_unknown_sockets_end_the_attachment() {
     }
     let mut fixture = Fixture::listening();
     fixture.send_event(0, &Event::Status(status()));
-    fixture.assert_ends("a state of what is no connection");
+    fixture.assert_ends("a connection state for a socket without a connection");
     let (mut fixture, socket) = Fixture::bound();
     fixture.send_event(0, &Event::Group { failure: None });
     assert!(fixture.application.change_datagrams(socket, DatagramChange::Loop(true)).is_ok());
     fixture.send_event(0, &Event::Group { failure: None });
-    fixture.assert_ends("an answer that the application did not ask for, socket 0");
+    fixture.assert_ends("an answer without a request, socket 0");
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn statistics_of_a_connection_are_those_that_the_guest_answers() {
     let (mut fixture, socket) = Fixture::bound();
     assert_eq!(fixture.application.info(socket).unwrap_err().kind(), ErrorKind::InvalidInput);
     fixture.send_event(0, &statistics(1));
-    fixture.assert_ends("statistics that the application did not ask for");
+    fixture.assert_ends("statistics that the application did not request");
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn a_read_returns_the_time_at_which_its_last_byte_arrived() {
         assert_eq!(read(bytes), (bytes, secs.map(at)));
     }
     fixture.send_event(0, &status(9, &[piece(8, 1)]));
-    fixture.assert_ends("a state that cannot be");
+    fixture.assert_ends("an impossible connection state");
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn times_of_sent_bytes_are_taken_in_their_order_and_only_a_limited_number_is_hel
     assert_eq!(fixture.application.take_send_time(socket).unwrap(), None);
     let mut listening = Fixture::listening();
     listening.send_event(0, &Event::SendTimes { times: vec![time(0)] });
-    listening.assert_ends("times of what sends nothing");
+    listening.assert_ends("transmit times for a socket that does not send");
 }
 
 #[test]
@@ -339,7 +339,7 @@ fn impossible_states_end_the_attachment() {
         let (mut fixture, socket) = Fixture::connected();
         assert_eq!(fixture.application.send(socket, &[7; 10_000], SendFlags::default()).unwrap(), 9_000);
         states.iter().for_each(|status| fixture.send_event(0, &Event::Status(status.clone())));
-        fixture.assert_ends("a state that cannot be, socket 0");
+        fixture.assert_ends("an impossible connection state, socket 0");
     }
 }
 
@@ -417,7 +417,7 @@ fn a_guest_that_floods_a_listener_ends_the_attachment() {
         assert!(fixture.application.work() && fixture.application.ended().is_none());
     }
     fixture.send_event(GUEST_NUMBERS + INCOMING_MAX, &incoming);
-    fixture.assert_ends("more connections than it may");
+    fixture.assert_ends("more connections than allowed");
 }
 
 #[test]

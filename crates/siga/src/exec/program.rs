@@ -73,7 +73,7 @@ impl Program {
             if file.permissions().mode() & SET_ID != 0 {
                 return Err(refused(
                     &path,
-                    "it changes its user or group (setuid), so the loader ignores other libraries",
+                    "it changes its user or group (setuid), so the loader does not load the preload library",
                 ));
             }
             let mut head = Vec::new();
@@ -84,7 +84,7 @@ impl Program {
                 None => return judge(&path, &head).map(|()| "runs with the preload library"),
             }
         }
-        Err(refused(&self.path, "too many scripts interpret each other"))
+        Err(refused(&self.path, "too many scripts are nested as interpreters"))
     }
 }
 
@@ -109,11 +109,11 @@ fn judge(path: &Path, head: &[u8]) -> Result<()> {
         Some(from.get(range)?.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
     };
     if !head.starts_with(field::MAGIC) {
-        return Err(refused(path, "it is no program file (ELF)"));
+        return Err(refused(path, "it is not a program file (ELF)"));
     }
     let is_own = head.get(field::CLASS) == Some(&field::CLASS_64) && number(head, field::MACHINE) == Some(OWN_MACHINE);
     if cfg!(target_endian = "little") && !is_own {
-        return Err(refused(path, "it is for another kind of processor"));
+        return Err(refused(path, "it was built for another CPU architecture"));
     }
     let interpreter = || {
         let at = usize::try_from(number(head, field::HEADERS_AT)?).ok()?;
@@ -127,9 +127,9 @@ fn judge(path: &Path, head: &[u8]) -> Result<()> {
         std::str::from_utf8(head.get(at..at.checked_add(len)?)?).ok()
     };
     match interpreter() {
-        None => Err(refused(path, "it is statically linked, so no library can be loaded into it")),
+        None => Err(refused(path, "it is statically linked, so the preload library cannot be loaded")),
         Some(name) if name.contains("ld-musl") => {
-            Err(refused(path, "it is linked with musl, and the library needs glibc"))
+            Err(refused(path, "it is linked with musl, but the preload library needs glibc"))
         }
         Some(_) => Ok(()),
     }
@@ -166,10 +166,10 @@ mod tests {
         };
         let shell = fs::read("/bin/sh").unwrap();
         assert!(why(&made("setuid", &shell, 0o4755)).contains("setuid"));
-        assert!(why(&made("text", b"no program", 0o755)).contains("no program file"));
+        assert!(why(&made("text", b"no program", 0o755)).contains("not a program file"));
         let mut foreign = shell.clone();
         foreign[field::MACHINE.start] = 0xff;
-        assert!(why(&made("foreign", &foreign, 0o755)).contains("another kind of processor"));
+        assert!(why(&made("foreign", &foreign, 0o755)).contains("another CPU architecture"));
         let at = shell.windows(7).position(|bytes| bytes == b"ld-linu").unwrap();
         let mut musl = shell.clone();
         musl[at..at + 7].copy_from_slice(b"ld-musl");

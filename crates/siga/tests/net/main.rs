@@ -555,7 +555,7 @@ fn status_shows_a_guest_without_a_report_as_silent_and_shows_the_others() {
     let mut channel = client.attach(&"client".parse().unwrap(), &secret).unwrap();
     channel.send(&GuestEvent::Ready { confinement: "none".to_owned() }, Vec::new()).unwrap();
     let status = network.text(&["status", "silent", "--detail"]);
-    assert!(status.contains("guest client: no report in time"), "{status}");
+    assert!(status.contains("guest client: no report before the timeout"), "{status}");
     assert!(status.contains("device dev0 of guest router"), "{status}");
     let status: serde_json::Value =
         serde_json::from_str(&network.text(&["status", "silent", "--detail", "--format", "json"])).unwrap();

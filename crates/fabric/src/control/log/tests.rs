@@ -76,7 +76,7 @@ fn a_flood_of_one_guest_is_cut_counted_and_costs_no_other_line() {
     assert_eq!(texts(&read(&base, FILE)).len(), lines.len(), "it is not yet due");
     log.write_due_counts(now + LOG_LEFT_OUT_INTERVAL);
     let count = 10_000 - LOG_GUEST_BURST_LINES;
-    assert_eq!(texts(&read(&base, FILE)).last().unwrap(), &format!("guest g1: {count} lines left out"));
+    assert_eq!(texts(&read(&base, FILE)).last().unwrap(), &format!("guest g1: {count} lines omitted"));
     assert_eq!(log.due(), None);
     // With time it may speak again.
     log.of(&guest(1), "later", now + Duration::from_secs(1));

@@ -131,7 +131,7 @@ fn members_that_may_not_couple_are_refused_with_a_reason() {
         ("a.dev0", "d.dev0", "is on network lan, d.dev0 on other"),
         ("a.dev0", "x.dev0", "there is no device x.dev0"),
         ("a.dev0", "b.dev7", "there is no device b.dev7"),
-        ("a.dev0", "a.dev0", "belong to one guest"),
+        ("a.dev0", "a.dev0", "belong to the same guest"),
     ] {
         assert!(world.want(one, other).unwrap_err().contains(why), "{one} {other}");
     }
@@ -177,7 +177,7 @@ fn members_get_no_pair_after_a_violation_until_one_starts_again() {
     let pair = world.pair(1);
     assert!(world.pairs.lost(pair, &name("c"), "x", true).is_empty(), "not its pair");
     assert_eq!(receivers(&world.pairs.lost(pair, &name("a"), "bad index", true)), ["b"]);
-    assert!(world.want("b.dev0", "a.dev0").unwrap_err().contains("no pair after a protocol violation"));
+    assert!(world.want("b.dev0", "a.dev0").unwrap_err().contains("get no ring pair, because one of them violated"));
     world.want("b.dev0", "c.dev0").unwrap();
     world.pairs.gone(&name("b"));
     assert_eq!(world.want("b.dev0", "a.dev0").unwrap().len(), 2);
