@@ -19,17 +19,20 @@ use std::path::Path;
 macro_rules! names {
     () => {
         "\
-Paths:      loopback, unix, veth, veth-routed, bridge, macvlan, bond, vlan, ipvlan,
-            smc-loopback, sockmap: the kernel's
-            hipersockets, hipersockets-routed, vctc, vctc-routed: siga's own, each also as ...-iucv:
-            hipersockets-iucv, hipersockets-routed-iucv, vctc-iucv, vctc-routed-iucv
+Paths of the kernel:
+            loopback, unix, veth, veth-routed, bridge, macvlan, bond, vlan, ipvlan, smc-loopback, sockmap
+Paths of siga's own networks:
+            hipersockets, hipersockets-routed, vctc, vctc-routed
+            with applications over IUCV: hipersockets-iucv, hipersockets-routed-iucv, vctc-iucv, vctc-routed-iucv
 Workloads:  rr-1-1, rr-200-1000, rr-200-32k, crr-64-8k, strg-20m, strp-20m, udp-strg-1400,
             or rr:REQUEST/RESPONSE, crr:, strg:, strp:, udp-rr: (k, m, g are 1,024 and its powers),
             or udp-strg:BYTES, udp-strg:BYTES@RATE: datagrams of this size, at a rate such as 50MB/s
             for each pair
 Levels:     plain, aa, bigtcp, gro-on, gro-off, reno, cubic, bbr, mtu-1500, mtu-8992,
-            nft-100-rules, conntrack, netem, fq, bbr-fq, io-uring, threaded-napi, 420 and 430 (siga's own networks), or a TOML file, or a file of nft (.nft)
-Places:     local, netns:NAME, pid:PID (a container), ssh:[USER@]HOST
+            nft-100-rules, conntrack, netem, fq, bbr-fq, io-uring, threaded-napi,
+            420 and 430 (siga's own networks), or a TOML file, or a file with nft rules (.nft)
+Places:     local, netns:NAME (a network namespace), pid:PID (a container), ssh:[USER@]HOST
+            (for --client and --server)
 Plans:      default, ablation, guests, hop, mtu, paths, zvm430-memory, or a TOML file
 
 "
@@ -72,7 +75,7 @@ Examples:
 /// The axes and settings of a plan.
 #[derive(Debug, PartialEq, Args)]
 pub(crate) struct Axes {
-    /// The plan: the name of a shipped plan, or a TOML file.
+    /// Name of a shipped plan, or path of a TOML file.
     #[arg(default_value = "default")]
     pub(crate) plan: String,
     /// A command to measure instead of a plan: a program with its arguments, as in 'zstd -3 -c FILE'. siga starts it again and again,
@@ -92,90 +95,97 @@ pub(crate) struct Axes {
     /// The paths that siga builds; by default the plan's.
     #[arg(long, value_delimiter = ',', value_name = "PATH,…")]
     path: Option<Vec<String>>,
-    /// The workloads; by default the plan's.
+    /// Set the workloads. Default: the workloads of the plan.
     #[arg(long, value_delimiter = ',', value_name = "WORKLOAD,…")]
     workload: Option<Vec<String>>,
-    /// The numbers of client-server pairs, 1 to 10,000; by default the plan's.
+    /// Set the numbers of client-server pairs (1 to 10,000). Default: the numbers of the plan.
     #[arg(long, value_delimiter = ',', value_name = "N,…")]
     clients: Option<Vec<u32>>,
-    /// The MTUs in bytes; by default each path has its own.
+    /// Set the MTUs in bytes. Default: each path has its own default MTU.
     #[arg(long, value_delimiter = ',', value_name = "BYTES,…")]
     mtu: Option<Vec<u32>>,
-    /// The levels, which are sets of features to compare on one path. siga compares each with the first. By default the
-    /// plan's.
+    /// Set the levels to compare. A level is a named set of settings; siga compares each level with the first. Default:
+    /// the levels of the plan.
     #[arg(long, value_delimiter = ',', value_name = "LEVEL,…")]
     level: Option<Vec<String>>,
-    /// Packet filters to compare with none: files with rules in the language of nft. siga loads them in the router's namespace only.
-    /// The path is veth-routed unless --path names others; by default no packet filter.
+    /// Compare packet filters with no packet filter. Each file contains rules in nft's syntax, which siga loads only in
+    /// the router's namespace. The path is veth-routed unless --path sets other paths. Default: no packet filter.
     #[arg(long, value_delimiter = ',', conflicts_with = "level", value_name = "FILE.nft,…")]
     firewall: Option<Vec<String>>,
-    /// Trials of each cell; by default as many as the comparison needs, up to 30 and within the budget.
+    /// Set the number of trials of each cell. Default: as many as the comparison needs, at most 30, within the budget.
     #[arg(long, value_name = "N")]
     trials: Option<u32>,
-    /// Measured seconds of one trial; by default the plan's, or 1.
+    /// Set the measured time of a trial in seconds. Default: the value of the plan, or 1.
     #[arg(long, value_name = "S")]
     seconds: Option<f64>,
-    /// Unmeasured seconds before each trial; by default the plan's, or 0.25.
+    /// Set the warm-up time before each trial in seconds, which is not measured. Default: the value of the plan, or
+    /// 0.25.
     #[arg(long, value_name = "S")]
     warm_up: Option<f64>,
-    /// Seconds for the whole run. The first round always completes. A comparison of levels has no limit by default.
+    /// Limit the time of the whole run in seconds. The first round always completes. Default: the limit of the plan; no
+    /// limit for a comparison of levels.
     #[arg(long, value_name = "S")]
     budget: Option<f64>,
     /// Use IPv6 instead of IPv4.
     #[arg(long)]
     ipv6: bool,
-    /// Use one process for each pair (up to 1,000) instead of one epoll process for all pairs.
+    /// Use one process for each client-server pair (at most 1,000 pairs) instead of one epoll process for all pairs.
     #[arg(long)]
     processes: bool,
-    /// How processes wait: sleep at once (block), never sleep (poll), or poll while it helps and then sleep (adaptive, only on siga's
-    /// own networks); by default the plan's, or block.
+    /// Set how client and server wait for data: sleep at once (block), never sleep (poll), or poll while traffic is
+    /// recent and then sleep (adaptive; only on siga's own networks). Default: the value of the plan, or block.
     #[arg(long, value_parser = wait, value_name = "block|adaptive|poll")]
     wait: Option<Waiting>,
-    /// The side that closes a CRR connection first; by default the plan's, or server.
+    /// Set the side that closes a CRR connection first. Default: the value of the plan, or server.
     #[arg(long, value_parser = close, value_name = "server|client")]
     close: Option<Close>,
-    /// The largest single write; by default the plan's, or 128k.
+    /// Set the largest size of a single write. Default: the value of the plan, or 128k.
     #[arg(long, value_name = "SIZE")]
     write: Option<String>,
-    /// Open loop: transactions per second of all pairs together; by default a closed loop.
+    /// Start transactions at planned times (open loop), at this rate for all pairs together. Default: each pair sends
+    /// its next request after a response (closed loop).
     #[arg(long, value_name = "PER_SECOND")]
     rate: Option<f64>,
-    /// Loads to offer after the closed loop, in percent of its rate, such as 10%,50%,90%. Their latencies count from the planned start
-    /// of each transaction. By default none.
+    /// After the closed loop, also measure an open loop at these percentages of its rate, such as 10%,50%,90%. Latency
+    /// counts from the planned start of each transaction. Default: none.
     #[arg(long, value_delimiter = ',', conflicts_with = "rate", value_name = "PERCENT,…")]
     load: Option<Vec<Offered>>,
-    /// The CPUs of the client, as 0 or 0-3,8; by default the scheduler chooses.
+    /// Run the client only on these CPUs, such as 0 or 0-3,8. Default: the scheduler chooses.
     #[arg(long, value_name = "CPUS")]
     client_cpus: Option<String>,
-    /// The CPUs of the server; by default the scheduler chooses.
+    /// Run the server only on these CPUs. Default: the scheduler chooses.
     #[arg(long, value_name = "CPUS")]
     server_cpus: Option<String>,
-    /// CPU accounting: profile, subtract or tick; by default the best that the host allows.
+    /// Set the method of CPU accounting: profile, subtract or tick. Default: the best method that the host supports.
     #[arg(long, value_parser = method, value_name = "METHOD")]
     accounting: Option<AccountingMethod>,
-    /// An existing place for the client (with --server, instead of --path); by default siga builds paths.
+    /// Run the client on an existing host, namespace or container (needs --server, replaces --path). Default: siga
+    /// builds paths.
     #[arg(long, requires = "server", conflicts_with = "path", value_name = "PLACE")]
     client: Option<String>,
-    /// An existing place for the server; by default siga builds paths.
+    /// Run the server on an existing host, namespace or container (needs --client, replaces --path). Default: siga
+    /// builds paths.
     #[arg(long, requires = "client", conflicts_with = "path", value_name = "PLACE")]
     server: Option<String>,
-    /// The address that the client connects to; by default the first address of the server's place.
+    /// Set the address to which the client connects. Default: the first address of the server's host, namespace or
+    /// container.
     #[arg(long, value_name = "ADDRESS")]
     server_address: Option<IpAddr>,
-    /// The port that the server listens on; by default any free port.
+    /// Set the port on which the server listens. Default: any free port.
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
-    /// Congestion control between existing places; by default the host's.
+    /// Set the congestion control algorithm of a measurement with --client and --server. Default: the host's algorithm.
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
-    /// Add a known cost in microseconds: client=US, server=US, router=US (for each packet), profiler=US (for each packet of the router
-    /// while the profiler runs) or delay=US. By default none.
+    /// Add a known cost in microseconds, to check that siga finds it: client=US or server=US for each transaction,
+    /// router=US for each packet, profiler=US for each packet of the router while the profiler runs, or delay=US.
+    /// Default: none.
     #[arg(long, value_delimiter = ',', value_name = "WHERE=US,…")]
     plant: Option<Vec<String>>,
-    /// Run one round of short trials, only to show that everything works.
+    /// Run one round of short trials, only to check that everything works.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// The seed for the order of trials; by default the time.
+    /// Set the seed for the random order of trials. Default: the current time.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }
@@ -308,7 +318,8 @@ impl Axes {
 /// The command that reaches other hosts. It is not part of a plan, so that neither a plan nor a run directory executes anything.
 #[derive(Debug, Args)]
 pub(crate) struct Reach {
-    /// The command that reaches ssh places; by default the one in ~/.config/siga/config.toml, or else ssh.
+    /// Set the command that connects to other hosts (ssh:HOST). Default: the command in ~/.config/siga/config.toml, or
+    /// ssh.
     #[arg(long, value_name = "COMMAND")]
     pub(crate) ssh: Option<String>,
 }

@@ -13,56 +13,62 @@ use std::str::FromStr;
 
 /// Shown below the options.
 pub(crate) const HELP: &str = "\
-BASE and each NEW are run directories; or levels, paths or MTUs of one run: the one of --run, or the newest below runs/ that has a trial.
-With several NEW, each is compared with BASE, and p is adjusted within each of these comparisons.
+BASE and each NEW are run directories, or they are levels, paths or MTUs of one run. That run is set by --run; by default, it is
+the newest run in runs/ with a trial. If there are several NEW, siga compares each with BASE, and adjusts p within each comparison.
 
-Verdicts, first that holds: not comparable (something other than what is compared differs and matters), equivalent (90%
-interval within 2%), better or worse (p below 0.05 after adjustment for the number of figures, and the 95% interval clear of 1),
-inconclusive (with the trials that would decide). The main figures (rate, p99, total CPU time) are judged first; all others are
-exploratory and are adjusted apart.
+The verdict is the first of these that applies:
+  not comparable    a difference besides the compared one affects the figures
+  equivalent        the 90% interval of the ratio is within 2% of 1
+  better, worse     p is below 0.05 after adjustment for the number of figures, and the 95% interval does not include 1
+  inconclusive      none of the above; the report estimates how many trials would decide
+
+siga judges the main figures first: rate, p99 and total CPU time. All other figures are exploratory, and their p is adjusted separately.
 
 Examples:
   siga run --path veth-routed --level plain,nft-100-rules
-  siga compare plain nft-100-rules                        of that run
+  siga compare plain nft-100-rules                        compares two levels of that run
   siga compare veth veth-routed --run runs/20261120-104133-default
-  siga compare plain nft-100-rules --why                  names the functions that take the CPU time
-  siga compare plain nft-100-rules --flame why.svg        and draws all of them
+  siga compare plain nft-100-rules --why                  lists the functions that cause the difference
+  siga compare plain nft-100-rules --flame why.svg        draws them as a flame graph
   siga compare 1500 57344                                 compares two MTUs of one run
-  siga compare plain reno bbr                             compares two levels with plain
+  siga compare plain reno bbr                             compares reno and bbr with plain
   siga compare runs/old runs/new --vary kernel            compares the kernels of two hosts
   siga compare runs/before runs/after --fail-on regression:5%
   siga compare runs/before runs/after --format json >verdicts.json";
 
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
-    /// The base of the comparison: a run directory, a level or a path.
+    /// Base of the comparison: a run directory, a level, a path or an MTU.
     base: String,
-    /// The run directories, levels or paths to compare with the base.
+    /// Run directories, levels, paths or MTUs to compare with the base.
     #[arg(required = true)]
     new: Vec<String>,
-    /// Parts of the environment that differ on purpose and are compared: kernel, cpu, mitigations, program. The report names what
-    /// differs. By default nothing: figures of different kernels or processors are not comparable.
+    /// Allow these parts of the environment to differ, because they are what you compare: kernel, cpu, mitigations,
+    /// program. The report lists the differences. Default: none, so figures of different kernels or CPUs are not
+    /// comparable.
     #[arg(long, value_delimiter = ',', value_name = "PART,…", value_parser = parse::<Vary>)]
     vary: Vec<Vary>,
-    /// The run whose levels or paths to compare; by default the newest below runs/ that has a trial.
+    /// Set the run whose levels or paths siga compares. Default: the newest run in runs/ with a trial.
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
-    /// The format: text, json, csv or md.
+    /// Set the output format: text, json, csv or md.
     #[arg(long, default_value = "text", value_parser = parse::<Format>)]
     format: Format,
-    /// Show every figure and every difference between the hosts, also in text and Markdown.
-    #[arg(long)]
-    all: bool,
-    /// Name the functions that account for each difference in CPU time. Needs a run that was measured with the profiler. CSV does not
+    /// Show every figure and every difference between the environments in text and Markdown. JSON and CSV always
     /// contain them.
     #[arg(long)]
+    all: bool,
+    /// List the functions that cause each difference in CPU time. This needs a run with the profiler. CSV does not
+    /// contain these functions.
+    #[arg(long)]
     why: bool,
-    /// Write the call chains of each difference in CPU time between two sides to this SVG file, as a differential flame graph. A
-    /// browser shows it. By default none.
+    /// Write a differential flame graph (SVG) of the differences in CPU time between two sides to this file. Open it in
+    /// a browser. Default: none.
     #[arg(long, value_name = "FILE")]
     flame: Option<PathBuf>,
-    /// Exit with status 1 if a figure is worse, or with `regression:5%` if a figure is worse by 5% or more. Exit with status 4 if no
-    /// figure is worse but some could not be judged. By default neither.
+    /// Exit with status 1 if a figure is worse; with `regression:5%`, only if a figure is worse by 5% or more. Exit
+    /// with status 4 if no figure is worse, but some figures could not be judged. Default: the verdicts do not affect
+    /// the exit status.
     #[arg(long, value_name = "regression[:PERCENT]", value_parser = parse::<FailOn>)]
     fail_on: Option<FailOn>,
 }

@@ -12,17 +12,19 @@ use std::time::Duration;
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// Add known costs and check that CPU accounting finds them (one to three minutes).
+    /// Add known costs, and check that the accounting methods measure them correctly (takes one to three minutes).
     #[arg(long, conflicts_with = "clean")]
     calibrate: bool,
-    /// Clean up after a crash: remove orphaned processes, copied programs, and cut files and lines below runs/.
+    /// Clean up after a crash: remove orphaned processes, copied program files, and incomplete files and lines in
+    /// runs/.
     #[arg(long)]
     clean: bool,
-    /// Watch the host for this many seconds, then say which differences it can distinguish now; 0 skips this.
+    /// Watch the host for this number of seconds, then estimate the smallest difference that it can detect at present.
+    /// 0 skips this.
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=600),
         conflicts_with_all = ["calibrate", "clean"])]
     watch: u64,
-    /// The format: text or json.
+    /// Set the output format: text or json.
     #[arg(long, default_value = "text", value_parser = parse::<Format>)]
     format: Format,
 }

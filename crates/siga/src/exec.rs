@@ -32,10 +32,10 @@ Examples:
   siga exec --loopback guest figure-1 tcpip3 redis-server
   siga exec --check /usr/bin/curl
 
-The addresses 127.0.0.0/8 and ::1 are those of the host, or with --loopback guest those of the guest. The environment variable
-SIGA_EXEC_LOG names a file to which the program's processes append a line for each call that they cannot carry out on the guest.
+The addresses 127.0.0.0/8 and ::1 belong to the host; with --loopback guest, they belong to the guest. If the environment variable
+SIGA_EXEC_LOG names a file, siga appends a line for each call that it cannot carry out with the sockets of the guest.
 
-Limits: the program is dynamically linked with glibc 2.34 or newer, and is not setuid.";
+Limits: the program must be dynamically linked with glibc 2.34 or newer, and must not be setuid.";
 
 /// The library, which the build script has built.
 const LIBRARY: &[u8] = include_bytes!(env!("SIGA_PRELOAD_LIBRARY"));
@@ -45,19 +45,19 @@ const NUMBER_MIN: RawFd = 500;
 
 #[derive(Debug, Args)]
 pub(crate) struct ExecArgs {
-    /// The network.
+    /// Name of the network.
     #[arg(required_unless_present = "check")]
     network: Option<Name>,
-    /// The guest whose stack the program uses.
+    /// Name of the guest whose TCP/IP stack the program uses.
     #[arg(required_unless_present = "check")]
     guest: Option<Name>,
-    /// The program and its arguments.
+    /// Program to run, and its arguments.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required_unless_present = "check")]
     command: Vec<OsString>,
-    /// Whose addresses 127.0.0.0/8 and ::1 and the name `localhost` are.
+    /// Choose to whom the loopback addresses (127.0.0.0/8, ::1) and the name `localhost` belong: the host or the guest.
     #[arg(long, value_enum, default_value_t = Loopback::Host, value_name = "OWNER")]
     loopback: Loopback,
-    /// Only say whether this program can run, and why not; by default the program runs.
+    /// Only check whether siga can run this program, and print the reason if it cannot. Default: siga runs the program.
     #[arg(long, value_name = "PROGRAM", exclusive = true)]
     check: Option<OsString>,
 }
@@ -65,7 +65,7 @@ pub(crate) struct ExecArgs {
 /// The owner of the loopback addresses that a program sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Loopback {
-    /// The guest: programs on the same guest reach each other.
+    /// The guest: the program reaches other programs on the same guest.
     Guest,
     /// The host: the program reaches the host's servers.
     Host,

@@ -20,19 +20,21 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(crate) struct ExportArgs {
-    /// The directories of runs.
+    /// Directories of the runs.
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<PathBuf>,
-    /// trials: one record for each trial and metric; otava: one record for each run, to find change points in a history.
+    /// Set the form of the records: trials (one record for each trial and metric) or otava (one record for each run, to
+    /// find changes over time).
     #[arg(long, default_value = "trials", value_parser = parse::<Form>)]
     form: Form,
-    /// Print the configuration with which Otava reads the file CSV from --form otava; by default the figures.
+    /// Print the Otava configuration for a file CSV that --form otava wrote. Default: the figures.
     #[arg(long, value_name = "CSV", conflicts_with = "form")]
     otava_config: Option<PathBuf>,
-    /// CPU accounting: profile, subtract or tick, if a run has the data for it; by default the best method.
+    /// Set the method of CPU accounting: profile, subtract or tick. The runs must contain the data of the method.
+    /// Default: the best method.
     #[arg(long, value_parser = axes::method)]
     accounting: Option<AccountingMethod>,
-    /// The file to write; by default standard output. An existing file is replaced only if siga wrote it.
+    /// Write to this file. siga replaces an existing file only if siga wrote it. Default: standard output.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }

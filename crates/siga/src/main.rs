@@ -31,7 +31,7 @@ const VERSION: &str =
 /// Whether progress and notes are printed.
 static IS_QUIET: AtomicBool = AtomicBool::new(false);
 
-/// What does a network hop cost, and did your change help?
+/// Measure what a network hop costs, and whether a change helped.
 #[derive(Debug, Parser)]
 #[command(
     name = "siga",
@@ -41,7 +41,7 @@ static IS_QUIET: AtomicBool = AtomicBool::new(false);
     after_help = "Examples:\n  \
         siga run                                    compare siga's own network with the kernel's (at most four minutes)\n  \
         siga run hop                                measure what a router costs on this host\n  \
-        siga run --quick                            a quick check that the first one works (some seconds)\n  \
+        siga run --quick                            check in some seconds that siga can run the default plan\n  \
         siga run --path veth,bridge --clients 1,10 --workload rr-200-1000,strg-20m\n  \
         siga run --command 'gzip -9 -c FILE'        measure a command: time, and CPU time by process\n  \
         siga run --client netns:blue --server pid:4711 --workload crr-64-8k\n  \
@@ -51,12 +51,12 @@ static IS_QUIET: AtomicBool = AtomicBool::new(false);
         siga export runs/* --output trials.csv      write every trial of several runs for other programs\n  \
         siga published 5                            print a table of the z/VM report that siga follows\n  \
         siga net up topologies/figure-1.toml        start a virtual network with guests, a router and HiperSockets\n  \
-        siga doctor                                 say what this host can measure, and how well\n\n\
+        siga doctor                                 check what this host can measure, and how accurately\n\n\
         Environment variables:\n  \
         NO_COLOR           show verdicts without colours, also on terminals\n  \
-        COLUMNS            the width of tables where the terminal does not say it; by default 120 in files and pipes\n  \
+        COLUMNS            the width of tables if the width of the terminal is unknown; by default 120 in files and pipes\n  \
         SIGA_RUN_DIR       the directory of virtual networks; by default $XDG_RUNTIME_DIR/siga, otherwise /tmp/siga-UID\n  \
-        SIGA_EXEC_LOG      a file for the calls that `siga exec` cannot carry out on a guest\n  \
+        SIGA_EXEC_LOG      a log file of calls that `siga exec` cannot carry out with the sockets of a guest\n  \
         XDG_CONFIG_HOME    the directory with siga/config.toml; by default ~/.config\n  \
         TMPDIR             the directory for the networks of a measurement; by default /tmp\n  \
         PATH               where siga finds nft, ssh, and the programs of `siga exec`\n\n\
@@ -74,11 +74,12 @@ struct Cli {
 enum Command {
     /// Measure network paths, or commands.
     ///
-    /// Without arguments, siga runs the default plan. It compares siga's own network with the kernel's, each with a router between
-    /// client and server. Set every axis here or in a plan; separate lists by commas.
+    /// Without arguments, siga runs the default plan. It compares siga's own network with the kernel's network, both
+    /// with a router between client and server. Each setting can be an option or part of a plan. Commas separate the
+    /// values of lists.
     #[command(after_help = axes::HELP)]
     Run(Box<measure::RunArgs>),
-    /// Print the matrix of a plan, its duration, and every command that it executes.
+    /// Print the cells that a plan measures, the duration, and every command that a run executes.
     #[command(after_help = axes::PLAN_HELP)]
     Plan {
         /// The plan and its axes.
@@ -91,22 +92,23 @@ enum Command {
         #[arg(long)]
         schema: bool,
     },
-    /// Show a finished, killed or running run.
+    /// Show the results of a run, which may be finished, interrupted or still running.
     #[command(after_help = "\
 Examples:
   siga show runs/20261120-104133-default
   siga show runs/20261120-104133-default --layout zvm
   siga show runs/20261120-104133-default --format csv >cells.csv")]
     Show {
-        /// The run's directory.
+        /// Directory of the run.
         directory: PathBuf,
-        /// text, json, csv or md.
+        /// Set the output format: text, json, csv or md.
         #[arg(long, default_value = "text", value_parser = parse::<Format>)]
         format: Format,
-        /// The layout: plain, or zvm for the layout of z/VM's reports.
+        /// Set the layout of the tables: plain, or zvm for the layout of z/VM's reports.
         #[arg(long, default_value = "plain", value_parser = parse::<Layout>)]
         layout: Layout,
-        /// CPU accounting: profile, subtract or tick, if the run has the data for it; by default the best method.
+        /// Set the method of CPU accounting: profile, subtract or tick. The run must contain the data of the method.
+        /// Default: the best method.
         #[arg(long, value_parser = axes::method)]
         accounting: Option<AccountingMethod>,
     },
@@ -116,10 +118,10 @@ Examples:
   siga schema plan >plan.schema.json          complete and check plans in an editor
   siga schema result                          describe the output of `siga show DIR --format json`")]
     Schema {
-        /// What to describe.
+        /// File or output that the schema describes.
         kind: Schema,
     },
-    /// Write one HTML file with verdict, environment, tables and charts.
+    /// Write a report of one or several runs as one HTML file with verdicts, environment, tables and charts.
     ///
     /// The file contains all its data and works offline.
     #[command(after_help = "\
@@ -133,38 +135,39 @@ Examples:
     Compare(compare::CompareArgs),
     /// Write the figures of runs for other programs, as CSV.
     ///
-    /// The long form has one record for each trial and metric, for DuckDB, R or a spreadsheet. The form `otava` has one record for each
-    /// run; Apache Otava finds change points in it. docs/export.md has the columns and examples.
+    /// The form `trials` has one record for each trial and metric, for DuckDB, R or a spreadsheet. The form `otava` has
+    /// one record for each run, in which Apache Otava finds changes. docs/export.md describes the columns.
     #[command(after_help = export::HELP)]
     Export(export::ExportArgs),
-    /// Print the published tables that siga's method follows, computed again from their inferred inputs.
+    /// Print the published z/VM tables whose method siga follows. siga computes them again from inferred inputs.
     #[command(after_help = "\
 Examples:
   siga published                              list the tables
   siga published 5
   siga published vctc-1 --format csv")]
     Published {
-        /// The table: 1 to 18, vctc-1 or vctc-2; by default a list of the tables.
+        /// Name of the table: 1 to 18, vctc-1 or vctc-2. Default: a list of the tables.
         table: Option<String>,
         /// text, json, csv or md.
         #[arg(long, default_value = "text", value_parser = parse::<Format>)]
         format: Format,
     },
-    /// Say what this host can measure and how well.
+    /// Check what this host can measure, and how accurately.
     ///
-    /// siga tries everything for real. For each thing that is missing, it says what that costs and what to do. This takes some ten seconds.
+    /// siga tries each feature. For each missing feature, siga prints the effect on measurements and how to fix it.
+    /// This takes about ten seconds.
     #[command(after_help = "\
 Examples:
   siga doctor
   siga doctor --format json
   siga doctor --calibrate                     check that siga measures planted costs (minutes)")]
     Doctor(doctor::DoctorArgs),
-    /// Run virtual networks for the guests of this host.
+    /// Start, inspect and stop virtual networks of guests on this host.
     #[command(subcommand, after_help = net::HELP)]
     Net(net::NetCommand),
     /// Run a program with the sockets of a guest.
     ///
-    /// The program needs no change: its TCP and UDP sockets are those of the guest's stack.
+    /// The program runs unmodified; its TCP and UDP sockets use the TCP/IP stack of the guest.
     #[command(after_help = exec::HELP)]
     Exec(exec::ExecArgs),
     /// Attach the processes of a program to a guest (siga itself starts it).
@@ -356,7 +359,7 @@ mod tests {
                 command.get_opts().filter(|option| option.get_action().takes_values() && !option.is_required_set())
             {
                 let help = option.get_long_help().or(option.get_help()).map(ToString::to_string).unwrap_or_default();
-                let has_default = !option.get_default_values().is_empty() || help.to_lowercase().contains("by default");
+                let has_default = !option.get_default_values().is_empty() || help.contains("Default: ");
                 assert!(has_default, "{name} --{}: {help}", option.get_long().unwrap_or_default());
             }
         }

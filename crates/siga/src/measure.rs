@@ -24,17 +24,17 @@ pub(crate) struct RunArgs {
     axes: Axes,
     #[command(flatten)]
     reach: Reach,
-    /// The directory of the run; by default a new one below runs/.
+    /// Write the run to this directory. Default: a new directory in runs/.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Resume a run that was interrupted, without its finished trials. A run over ssh needs --ssh again, and a run of commands needs its
     /// whole command line again. By default a new run.
     #[arg(long, value_name = "DIR", conflicts_with = "out")]
     resume: Option<PathBuf>,
-    /// The format: text, json, csv or md.
+    /// Set the output format: text, json, csv or md.
     #[arg(long, default_value = "text", value_parser = parse::<Format>)]
     format: Format,
-    /// The layout: plain, or zvm for the layout of z/VM's reports.
+    /// Set the layout of the tables: plain, or zvm for the layout of z/VM's reports.
     #[arg(long, default_value = "plain", value_parser = parse::<Layout>)]
     layout: Layout,
 }

@@ -28,40 +28,42 @@ Examples:
   siga net down figure-1
 
 A topology is a TOML file with networks and guests: see docs/net.md. Networks keep their files in the directory
-$SIGA_RUN_DIR, otherwise $XDG_RUNTIME_DIR/siga, otherwise /tmp/siga-UID. It must belong to you alone.";
+$SIGA_RUN_DIR; if that variable is not set, in $XDG_RUNTIME_DIR/siga or /tmp/siga-UID. Only you may have access to the directory.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum NetCommand {
     /// Start a network: its control program and its guests.
     ///
-    /// If the control program of a running network died, this starts a new one, which takes over the guests.
+    /// If the control program of a running network has died, this command starts a new one, which takes over the
+    /// guests.
     #[command(
         after_help = "Examples:\n  siga net up topologies/figure-1.toml\n  siga net up topologies/figure-1.toml --name second"
     )]
     Up {
-        /// The topology: a regular file of at most 1 MiB, or a pipe of the shell (/dev/stdin).
+        /// Topology file of at most 1 MiB: a regular file, or a shell pipe (/dev/stdin).
         topology: PathBuf,
-        /// The name of the network; by default the name in the topology, or else the name of its file.
+        /// Set the name of the network. Default: the name in the topology, or the file's name without its suffix.
         #[arg(long)]
         name: Option<Name>,
     },
     /// Take a network down and remove its files.
     ///
-    /// If the directory of the network has files that siga did not make, it stays, and the message names one of them.
+    /// If the network's directory contains a file that siga did not create, siga keeps the directory and prints the
+    /// name of the file.
     #[command(after_help = "Examples:\n  siga net down figure-1\n  siga net down second")]
     Down {
-        /// The network.
+        /// Name of the network.
         network: Name,
     },
-    /// Show the networks and guests that are up.
+    /// Show the running networks and their guests.
     #[command(after_help = "Examples:\n  siga net status\n  siga net status figure-1 --detail")]
     Status {
-        /// The network; by default a short list of all networks.
+        /// Name of the network. Default: a short list of all networks.
         network: Option<Name>,
-        /// Show devices, links and counters too.
+        /// Also show devices, links and counters.
         #[arg(long)]
         detail: bool,
-        /// The format: text or json.
+        /// Set the output format: text or json.
         #[arg(long, default_value = "text")]
         format: StatusFormat,
     },
@@ -70,70 +72,71 @@ pub(crate) enum NetCommand {
         after_help = "Examples:\n  siga net ping figure-1 tcpip1 10.0.2.2\n  siga net ping figure-1 tcpip1 10.0.2.2 --count 10 --interval 0.1"
     )]
     Ping(PingArgs),
-    /// Write the frames of a guest to a file, as pcapng, until interrupted.
+    /// Capture the frames of a guest in a pcapng file, until interrupted.
     #[command(
         after_help = "Examples:\n  siga net capture figure-1 tcpip2 --output r.pcapng\n  siga net capture figure-1 tcpip2 --seconds 5 >r.pcapng"
     )]
     Capture {
-        /// The network.
+        /// Name of the network.
         network: Name,
-        /// The guest.
+        /// Name of the guest.
         guest: Name,
-        /// The file: a new file, or a regular file of yours, which is emptied; by default standard output.
+        /// Write to this file: a new file, or a regular file that you own, which siga overwrites. Default: standard
+        /// output.
         #[arg(short, long)]
         output: Option<PathBuf>,
-        /// The largest number of bytes to capture of each frame.
+        /// Capture at most this number of bytes of each frame.
         #[arg(long, default_value_t = 65_535)]
         snap: u32,
-        /// End the capture after this many seconds; by default when interrupted.
+        /// Stop the capture after this number of seconds. Default: when interrupted.
         #[arg(long)]
         seconds: Option<f64>,
     },
     /// Start a guest that has ended.
     #[command(after_help = "Examples:\n  siga net start figure-1 tcpip2\n  siga net start figure-1 tcpip3")]
     Start {
-        /// The network.
+        /// Name of the network.
         network: Name,
-        /// The guest.
+        /// Name of the guest.
         guest: Name,
     },
-    /// End a guest. It stays ended until `siga net start`.
+    /// Stop a guest. It stays stopped until `siga net start`.
     #[command(after_help = "Examples:\n  siga net stop figure-1 tcpip2\n  siga net stop figure-1 tcpip3")]
     Stop {
-        /// The network.
+        /// Name of the network.
         network: Name,
-        /// The guest.
+        /// Name of the guest.
         guest: Name,
     },
     /// Grant a guest access to a restricted network.
     #[command(after_help = "Examples:\n  siga net grant figure-1 lan tcpip3\n  siga net grant figure-1 lan tcpip2")]
     Grant {
-        /// The network, as started with `up`.
+        /// Name of the network that `siga net up` started.
         network: Name,
-        /// The restricted network of its topology.
+        /// Name of the restricted network in its topology.
         lan: Name,
-        /// The guest.
+        /// Name of the guest.
         guest: Name,
     },
     /// Revoke a guest's access to a restricted network.
     #[command(after_help = "Examples:\n  siga net revoke figure-1 lan tcpip3\n  siga net revoke figure-1 lan tcpip2")]
     Revoke {
-        /// The network, as started with `up`.
+        /// Name of the network that `siga net up` started.
         network: Name,
-        /// The restricted network of its topology.
+        /// Name of the restricted network in its topology.
         lan: Name,
-        /// The guest.
+        /// Name of the guest.
         guest: Name,
     },
-    /// Print the secret with which the process of an external guest attaches.
+    /// Print the secret with which the process of an external guest attaches to the network.
     #[command(
         alias = "token",
         after_help = "Examples:\n  siga net secret figure-1 tcpip1\n  siga net secret figure-1 tcpip1 --application"
     )]
     Secret {
-        /// The network.
+        /// Name of the network.
         network: Name,
-        /// The guest.
+        /// Name of the guest.
         guest: Name,
         /// Print the secret for applications that use the guest's stack, instead of the secret for the guest's own process.
         #[arg(long)]
@@ -144,7 +147,7 @@ pub(crate) enum NetCommand {
         after_help = "Examples:\n  siga net check topologies/figure-1.toml\n  siga net check /dev/stdin <topologies/figure-1.toml"
     )]
     Check {
-        /// The topology: a regular file of at most 1 MiB, or a pipe of the shell (/dev/stdin).
+        /// Topology file of at most 1 MiB: a regular file, or a shell pipe (/dev/stdin).
         topology: PathBuf,
     },
     /// Run a control program (siga itself starts it).
@@ -172,22 +175,22 @@ pub(crate) enum StatusFormat {
 
 #[derive(Debug, Args)]
 pub(crate) struct PingArgs {
-    /// The network.
+    /// Name of the network.
     network: Name,
-    /// The guest that sends the requests.
+    /// Name of the guest that sends the requests.
     guest: Name,
-    /// The destination address.
+    /// Destination address.
     to: IpAddr,
-    /// Number of requests.
+    /// Send this number of requests.
     #[arg(short, long, default_value_t = 4)]
     count: u32,
-    /// Bytes of payload.
+    /// Set the payload size in bytes.
     #[arg(short, long, default_value_t = 56, value_parser = clap::value_parser!(u16).range(..=65_000))]
     size: u16,
-    /// Seconds between requests.
+    /// Wait this number of seconds between two requests.
     #[arg(short, long, default_value_t = 1.0)]
     interval: f64,
-    /// Seconds to wait for each answer.
+    /// Wait at most this number of seconds for each reply.
     #[arg(short = 'W', long, default_value_t = 2.0)]
     timeout: f64,
 }

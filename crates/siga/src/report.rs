@@ -13,13 +13,15 @@ use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// The directories of runs. A single run is compared within itself. With several runs, the first is the base of all others.
+    /// Directories of the runs. For a single run, the report compares its levels or paths. For several runs, it
+    /// compares each with the first.
     #[arg(value_name = "RUN", required_unless_present = "published", conflicts_with = "published")]
     runs: Vec<PathBuf>,
-    /// Write a report on the published tables that siga's method follows, with the figures that their source omits.
+    /// Write a report about the published z/VM tables whose method siga follows, with charts that the source omits.
     #[arg(long)]
     published: bool,
-    /// The file; by default report.html in the first run's directory, or published.html in the current directory.
+    /// Write to this file. Default: report.html in the directory of the first run, or published.html in the current
+    /// directory.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
