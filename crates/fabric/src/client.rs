@@ -163,7 +163,7 @@ impl Client {
         // a socket address.
         let address = SocketAddrUnix::new(through(&place)).context(at())?;
         let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-            .context("cannot make a socket")?;
+            .context("cannot create a socket")?;
         sockopt::set_socket_timeout(&socket, Timeout::Send, Some(GRACE)).context("cannot use a socket")?;
         match net::connect(&socket, &address) {
             Ok(()) => is_served_by_this_user(&socket, run)?,

@@ -432,7 +432,7 @@ impl Control {
 /// Creates two doorbells (pipes that wake a process) between two processes, one in each direction. Returns the notify and wake
 /// descriptors of the first process, then those of the second process.
 fn doorbells() -> Result<[(OwnedFd, OwnedFd); 2]> {
-    let pair = || siga_ring::doorbell::pair().context("cannot make a doorbell");
+    let pair = || siga_ring::doorbell::pair().context("cannot create a doorbell");
     let ((notify_one, wake_other), (notify_other, wake_one)) = (pair()?, pair()?);
     Ok([(notify_one.into(), wake_one.into()), (notify_other.into(), wake_other.into())])
 }

@@ -257,8 +257,10 @@ impl Plan {
     pub fn cpus(&self) -> Result<(Vec<u32>, Vec<u32>)> {
         let list = |text: &Option<String>| match text {
             None => Ok(Vec::new()),
-            Some(text) => cpu_list(text)
-                .ok_or_else(|| Error::usage(format!("`{text}` is not a list of CPUs")).hint("examples: 0, and 0-3,8")),
+            Some(text) => cpu_list(text).ok_or_else(|| {
+                Error::usage(format!("`{text}` is not a list of CPUs"))
+                    .hint("write CPU numbers or ranges, such as 0 or 0-3,8")
+            }),
         };
         Ok((list(&self.client_cpus)?, list(&self.server_cpus)?))
     }

@@ -90,13 +90,13 @@ impl Netem {
         if let Some(rate) = self.rate_bits_per_s.filter(|rate| !Self::RATES.contains(rate)) {
             return refused(
                 format!("rate_bits_per_s = {rate} is outside the range 1000 to 1000000000000"),
-                "the rate is in bits per second; remove it for no limit",
+                "the rate is in bits per second; remove `rate_bits_per_s` for no limit",
             );
         }
         if let Some(queue) = self.queue_packets.filter(|queue| !Self::QUEUES.contains(queue)) {
             return refused(
                 format!("queue_packets = {queue} is outside the range 1 to 1000000"),
-                "remove it, and siga chooses a queue length that fits the other settings",
+                "remove `queue_packets`, and siga chooses a queue length that fits the other settings",
             );
         }
         if self.delay_us == 0 && self.loss_percent == 0.0 && self.rate_bits_per_s.is_none() {

@@ -85,7 +85,7 @@ pub(crate) fn run(args: &ExecArgs) -> Result<()> {
     // A wrong network or guest is an error of this command, not of the program.
     secret(network, guest)?;
     let (channel, at_broker) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-        .context("cannot make a channel")?;
+        .context("cannot create a channel")?;
     start_broker(network, guest, at_broker)?;
     let (channel, library) = (inheritable(&channel)?, inheritable(&library()?)?);
     let mut preload = OsString::from(format!("/proc/self/fd/{}", library.as_raw_fd()));
@@ -115,7 +115,7 @@ fn inheritable(descriptor: &OwnedFd) -> Result<OwnedFd> {
 /// Returns a memory file with the library that no process can change.
 fn library() -> Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let file = memfd_create("siga-preload", flags).context("cannot make a memory file")?;
+    let file = memfd_create("siga-preload", flags).context("cannot create a memory file")?;
     let mut file = std::fs::File::from(file);
     file.write_all(LIBRARY).context("no memory for the library")?;
     fcntl_add_seals(file.as_fd(), SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL)

@@ -148,7 +148,7 @@ Examples:
     Published {
         /// Name of the table: 1 to 18, vctc-1 or vctc-2. Default: a list of the tables.
         table: Option<String>,
-        /// text, json, csv or md.
+        /// Set the output format: text, json, csv or md.
         #[arg(long, default_value = "text", value_parser = parse::<Format>)]
         format: Format,
     },

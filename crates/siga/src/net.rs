@@ -462,7 +462,7 @@ fn ping(args: &PingArgs) -> Result<()> {
 fn capture(network: &Name, guest: &Name, output: Option<&Path>, snap_bytes: u32, seconds: Option<f64>) -> Result<()> {
     let mut client = Client::connect(network)?;
     // The guest writes to a pipe, so that it never has a descriptor of the user's file.
-    let (mut reader, writer) = std::io::pipe().context("cannot make a pipe")?;
+    let (mut reader, writer) = std::io::pipe().context("cannot create a pipe")?;
     let mut into: Box<dyn std::io::Write + Send> = match output {
         Some(path) => Box::new(siga_fabric::files::create(path)?),
         None => Box::new(std::io::stdout()),

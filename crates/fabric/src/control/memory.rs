@@ -22,7 +22,7 @@ use std::os::fd::OwnedFd;
 pub(super) fn of_ring(outbound: Buffers) -> Result<OwnedFd> {
     let bytes =
         ring_bytes(outbound).ok_or_else(|| Error::usage("a ring cannot have buffers of this number or size"))?;
-    memory_file(bytes).context("cannot make memory for a ring")
+    memory_file(bytes).context("cannot allocate memory for a ring")
 }
 
 /// Creates the memory files for a guest's ring to an application and for the guest's arena.
@@ -34,7 +34,7 @@ pub(super) fn of_application(arena_bytes: u64) -> Result<[OwnedFd; 2]> {
         arena",
         )
     })?;
-    let make = |bytes| memory_file(bytes).context("cannot make memory for an application");
+    let make = |bytes| memory_file(bytes).context("cannot allocate memory for an application");
     Ok([make(shape.memory_bytes())?, make(arena_bytes)?])
 }
 

@@ -71,7 +71,7 @@ impl Control {
     /// Creates a new pipe for a guest's standard error and returns its write end.
     pub(super) fn open_stderr(&mut self, name: &Name) -> Result<OwnedFd> {
         self.close_stderr(name);
-        let (pipe, write) = doorbell::pipe().context("cannot make a pipe for a guest's standard error")?;
+        let (pipe, write) = doorbell::pipe().context("cannot create a pipe for a guest's standard error")?;
         let key = self.watch(&pipe, Source::Stderr(name.clone()))?;
         let stderr = GuestStderr { key, pipe, line: Line::default(), paused_until: None };
         self.stderr.insert(name.clone(), stderr);

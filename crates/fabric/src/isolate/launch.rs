@@ -68,7 +68,7 @@ impl Program {
         let image = match executable_memory() {
             Ok(memory) => copy(&mut file, memory).context("cannot copy the program into memory")?,
             Err(why @ (Errno::ACCESS | Errno::PERM | Errno::NOSYS)) => Image::Readable { why: why.to_string() },
-            Err(error) => return Err(error).context("cannot make memory for a copy of the program"),
+            Err(error) => return Err(error).context("cannot allocate memory for a copy of the program"),
         };
         Ok(Self { image })
     }

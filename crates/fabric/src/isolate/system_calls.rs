@@ -284,7 +284,7 @@ fn other_numbers() -> Option<BpfProgram> {
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// The context of every error in this module.
-const PLACE: &str = "cannot make a filter of system calls";
+const PLACE: &str = "cannot create a filter of system calls";
 
 fn compile(rules: Rules, otherwise: SeccompAction, matched: SeccompAction) -> Result<BpfProgram> {
     let architecture = std::env::consts::ARCH.try_into().context(PLACE)?;

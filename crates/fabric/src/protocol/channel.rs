@@ -91,7 +91,7 @@ impl Channel {
     pub fn pair() -> Result<(Self, OwnedFd)> {
         let flags = SocketFlags::CLOEXEC;
         let (own, other) = net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
-            .context("cannot make a pair of sockets")?;
+            .context("cannot create a pair of sockets")?;
         Ok((Self::new(own)?, other))
     }
 

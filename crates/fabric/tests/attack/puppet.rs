@@ -145,7 +145,7 @@ fn exit_text(status: ExitStatus) -> String {
 
 fn start(program: Option<&Program>, kind: &str) -> Result<Held> {
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
-    let (channel, theirs) = pair.context("cannot make a channel")?;
+    let (channel, theirs) = pair.context("cannot create a channel")?;
     let process = match program {
         Some(program) => Started::Guest(program.start(["victim", kind], theirs)?),
         None => {
@@ -203,7 +203,7 @@ fn victim(kind: &str) -> Result<()> {
         return pass_on(&channel);
     }
     let inherited = inherited()?;
-    let visited = visited().context("cannot make a listening socket")?;
+    let visited = visited().context("cannot create a listening socket")?;
     let (order, orders) = mpsc::channel::<mpsc::Sender<String>>();
     if kind != "confined" {
         // A thread from before is under the same rules.

@@ -202,7 +202,7 @@ impl Process {
                 return Ok(());
             }
         }
-        Err("it does not end".into())
+        Err("the process does not end".into())
     }
 }
 

@@ -56,7 +56,7 @@ pub(super) fn paths(progress: &mut dyn FnMut(&str)) -> Vec<Check> {
         let on = if kinds.len() == PathKind::ALL.len() { "every kernel path".into() } else { kinds.join(", ") };
         Check::ok(Group::Paths, "settings", format!("on {on}: {note}")).with(
             CheckState::Caution,
-            "the figures apply to the settings in force; each run records them",
+            "the figures depend on these settings; each run records them",
             None,
         )
     }));

@@ -39,7 +39,7 @@ pub(super) fn all() -> Result<Vec<Timing>> {
     if let [first, ..] = cpus[..] {
         let ns = wake_up(first, first, EFFORT)?;
         all.push(timing(
-            "waking a thread on the same CPU, both ways",
+            "waking a thread on the same CPU, round trip",
             "minimum time of a transaction on one CPU \
             (--wait block)",
             ns,
@@ -48,9 +48,9 @@ pub(super) fn all() -> Result<Vec<Timing>> {
     if let [first, second, ..] = cpus[..] {
         let ns = wake_up(first, second, EFFORT)?;
         let means = "minimum time of a transaction between CPUs (--wait block)";
-        all.push(timing("waking a thread on another CPU, both ways", means, ns));
+        all.push(timing("waking a thread on another CPU, round trip", means, ns));
         all.push(timing(
-            "two polling threads on two CPUs, both ways",
+            "two polling threads on two CPUs, round trip",
             "minimum time of a transaction between CPUs (--wait poll)",
             spin(first, second, BATCH, EFFORT)?,
         ));

@@ -233,7 +233,7 @@ impl Network {
         let name = kind.to_string();
         link.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind), LinkInfo::Data(data)]));
         self.node(node)?.netlink.create_link(link).map_err(|error| {
-            let message = format!("cannot make an interface of type {name}: {error}");
+            let message = format!("cannot create an interface of type {name}: {error}");
             if error.raw_os_error() == Some(libc::EOPNOTSUPP) {
                 let module = module(&name);
                 Error::environment(message).hint(format!("the kernel has no {name} driver; try `modprobe {module}`"))

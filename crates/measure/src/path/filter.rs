@@ -203,15 +203,8 @@ impl Listing {
         if self.hooked.iter().any(passed) {
             return Ok(());
         }
-        Err(Error::usage(format!(
-            "no chain of its rules is on the way of the packets in the {} namespace",
-            node.name()
-        ))
-        .hint(format!(
-            "they pass the hooks {} of the families {}",
-            hooks(node).join(", "),
-            families.join(", ")
-        )))
+        Err(Error::usage(format!("the ruleset has no chain that processes packets in the {} namespace", node.name()))
+            .hint(format!("they pass the hooks {} of the families {}", hooks(node).join(", "), families.join(", "))))
     }
 
     fn summary(&self) -> String {
@@ -321,7 +314,7 @@ fn clean(bytes: &[u8]) -> String {
 }
 
 fn memory() -> Result<File> {
-    Ok(File::from(memfd_create("siga-nft", MemfdFlags::CLOEXEC).context("cannot make a file in memory")?))
+    Ok(File::from(memfd_create("siga-nft", MemfdFlags::CLOEXEC).context("cannot create a file in memory")?))
 }
 
 fn again(file: &File) -> Result<File> {

@@ -185,5 +185,5 @@ fn refused(kind: &str, error: &io::Error) -> Error {
     } else {
         format!("run siga as root, or ask the administrator to change {}", causes.join(", "))
     };
-    Error::environment(format!("cannot make a {kind} namespace: {error}")).hint(hint)
+    Error::environment(format!("cannot create a {kind} namespace: {error}")).hint(hint)
 }

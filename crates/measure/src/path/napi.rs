@@ -41,7 +41,7 @@ pub(super) fn read_back(network: &mut Network, interface: Interface, level: &Lev
 fn open(node: &Node, interface: Interface, access: OFlags) -> Result<File> {
     node.enter()?;
     let system = fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC).context("cannot open sysfs")?;
-    fsconfig_create(&system).context("cannot make a sysfs")?;
+    fsconfig_create(&system).context("cannot create a sysfs")?;
     let mount =
         fsmount(&system, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty()).context("cannot mount a sysfs")?;
     let path = format!("class/net/{}/threaded", interface.name);

@@ -143,7 +143,7 @@ pub(super) fn shape(network: &mut Network, level: &Level) -> Result<()> {
             }
         }
         if let Some(bytes) = level.big_tcp_bytes {
-            network.change(interface, "set the largest segment of", sizes(bytes)).map_err(big_tcp_hint)?;
+            network.change(interface, "set the maximum segment size of", sizes(bytes)).map_err(big_tcp_hint)?;
         }
     }
     Ok(())
@@ -293,7 +293,8 @@ fn check_sizes(interface: Interface, link: &LinkMessage, level: &Level) -> Resul
     if sizes(bytes).iter().all(|size| link.attributes.contains(size)) {
         return Ok(());
     }
-    let message = format!("{} does not accept segments of {bytes} bytes ({})", interface.label(), describe(link));
+    let message =
+        format!("interface {} does not accept segments of {bytes} bytes ({})", interface.label(), describe(link));
     Err(big_tcp_hint(Error::environment(message)))
 }
 

@@ -36,7 +36,7 @@ pub(crate) fn socket(address: &SocketAddr, flags: SocketFlags) -> rustix::io::Re
 pub(crate) fn probe(ipv6: bool) -> Result<()> {
     let localhost: IpAddr = if ipv6 { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };
     let _ends = pair(SocketAddr::new(localhost, 0)).map_err(|errno| {
-        let error = Error::environment(format!("cannot make a connection of the family AF_SMC: {errno}"));
+        let error = Error::environment(format!("cannot create a connection of the family AF_SMC: {errno}"));
         match errno {
             Errno::AFNOSUPPORT => error.hint("the kernel has no AF_SMC; try `modprobe smc`"),
             _ => error,

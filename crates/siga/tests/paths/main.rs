@@ -111,7 +111,7 @@ fn a_host_without_user_namespaces_is_named_in_the_error() {
         return;
     };
     assert!(answer.contains(r#""kind":"environment""#), "{answer}");
-    assert!(answer.contains("cannot make a user namespace"), "{answer}");
+    assert!(answer.contains("cannot create a user namespace"), "{answer}");
     assert!(answer.contains("user.max_user_namespaces=0"), "{answer}");
 }
 
