@@ -211,25 +211,34 @@ fn an_application_that_violates_the_protocol_is_detached_alone_and_logged() {
     let (bind, bound) = (tag(BIND, 5), address([10, 0, 1, 1], 1_000));
     let joined = group(0, [239, 1, 2, 3], 0, 0);
     let cases = [
-        ("5 bytes that are no command", vec![(tag(60, 0), vec![0; 5])]),
-        ("9 bytes that are no command", vec![(tag(SEND_WITH_FLAGS, 5), [vec![4], extents(&[(0, 1)])].concat())]),
-        ("8 bytes that are no command", vec![(tag(SEND_WITH_FLAGS, 5), extents(&[(0, 1)]))]),
+        ("5 bytes that are not a valid command", vec![(tag(60, 0), vec![0; 5])]),
+        (
+            "9 bytes that are not a valid command",
+            vec![(tag(SEND_WITH_FLAGS, 5), [vec![4], extents(&[(0, 1)])].concat())],
+        ),
+        ("8 bytes that are not a valid command", vec![(tag(SEND_WITH_FLAGS, 5), extents(&[(0, 1)]))]),
         ("no connection, socket 9", vec![(tag(INFO, 9), Vec::new())]),
         ("no connection, socket 5", vec![(bind, bound.clone()), (tag(INFO, 5), Vec::new())]),
-        ("25 bytes that are no command", vec![(bind, bound.clone()), (tag(GROUP, 5), group(0, [239, 1, 2, 3], 0, 1))]),
-        ("25 bytes that are no command", vec![(bind, bound.clone()), (tag(GROUP, 5), group(0, [239, 1, 2, 3], 3, 1))]),
         (
-            "26 bytes that are no command",
+            "25 bytes that are not a valid command",
+            vec![(bind, bound.clone()), (tag(GROUP, 5), group(0, [239, 1, 2, 3], 0, 1))],
+        ),
+        (
+            "25 bytes that are not a valid command",
+            vec![(bind, bound.clone()), (tag(GROUP, 5), group(0, [239, 1, 2, 3], 3, 1))],
+        ),
+        (
+            "26 bytes that are not a valid command",
             vec![(bind, bound.clone()), (tag(GROUP, 5), [joined.clone(), vec![0]].concat())],
         ),
-        ("0 bytes that are no command", vec![(bind, bound.clone()), (tag(GROUP, 5), Vec::new())]),
+        ("0 bytes that are not a valid command", vec![(bind, bound.clone()), (tag(GROUP, 5), Vec::new())]),
         ("a group, socket 9", vec![(tag(GROUP, 9), joined.clone())]),
         (
             "a group, socket 5",
             vec![(bind, bound.clone()), (tag(CLOSE, 5), Vec::new()), (tag(GROUP, 5), joined.clone())],
         ),
-        ("that are no command", vec![(tag(2, 5) | 1 << 40, bound.clone())]),
-        ("that are no command", vec![(bind, bound[..18].to_vec())]),
+        ("that are not a valid command", vec![(tag(2, 5) | 1 << 40, bound.clone())]),
+        ("that are not a valid command", vec![(bind, bound[..18].to_vec())]),
         ("a socket number that is not allowed, socket 5", vec![(bind, bound.clone()), (bind, bound.clone())]),
         ("a socket number that is not allowed", vec![(tag(2, 1 << 31), bound.clone())]),
         ("no connection, socket 5", vec![(bind, bound.clone()), (tag(4, 5), vec![0; 8])]),
@@ -240,7 +249,7 @@ fn an_application_that_violates_the_protocol_is_detached_alone_and_logged() {
     let others = odd_datagrams(bind, &bound);
     let cases = cases.into_iter().chain(odd_changes(bind, &bound)).chain(odd_shares(bind, &bound)).chain(others);
     let odd = [(1, 1 << 7), (2, 3)].map(|(at, byte)| vec![(tag(CONNECT, 5), odd_options(at, byte))]);
-    for (why, commands) in cases.chain(odd.map(|commands| ("104 bytes that are no command", commands))) {
+    for (why, commands) in cases.chain(odd.map(|commands| ("104 bytes that are not a valid command", commands))) {
         assert!(is_given_up(&network, &commands, PATIENCE), "{why}");
         wait_until(why, || network.log().contains(&format!("violation: {}", why)) || network.log().contains(why));
         echo();

@@ -12,7 +12,7 @@ use siga_results::store::{Run, Store};
 use std::path::PathBuf;
 
 /// Words of comparisons of rates and CPU times, in sentences and tables.
-const COMPARISONS: [&str; 6] = ["times the", "x the rate", "x rate", "less rate", "more CPU time", "A router costs"];
+const COMPARISONS: [&str; 6] = ["times the", "x the rate", "x rate", "less rate", "more CPU time", "A router adds"];
 
 /// Returns a run of paths with and without a router, over the kernel's and siga's own network, at two levels. So it has
 /// everything that a report compares by default. If `emulated`, the run is from an emulated machine.
@@ -98,7 +98,7 @@ fn a_page_of_an_emulated_machine_has_the_mark_and_no_chart_of_ratios() {
 #[test]
 fn a_report_of_a_real_machine_has_the_comparisons_and_no_mark() {
     let text = render(&one_level(false), Format::Text, Layout::Plain, None).unwrap();
-    assert!(text.starts_with("Fastest for request-response") && text.contains("A router costs"), "{text}");
+    assert!(text.starts_with("Fastest for request-response") && text.contains("A router adds"), "{text}");
     let run = two_levels(false);
     let text = render(&run, Format::Text, Layout::Plain, None).unwrap();
     assert!(text.contains("less rate") && text.contains("x 0.") && !text.to_lowercase().contains("emulated"), "{text}");

@@ -67,7 +67,7 @@ fn compare_judges_a_slower_run_worse_in_every_format_and_fails_on_request() {
         summary.starts_with("after against before, ") && summary.contains(" of 4 cells: 0 better, 4 worse, "),
         "{text}"
     );
-    assert!(text.out.contains("not interleaved. This comparison is weaker"), "{text}");
+    assert!(text.out.contains("not interleaved, so this comparison is weaker"), "{text}");
     assert!(text.out.contains("Environment: no difference."), "{text}");
     assert!(text.out.contains("66.7% less rate"), "{text}");
     assert!(!text.out.contains('\u{1b}'), "colour is for terminals: {text}");

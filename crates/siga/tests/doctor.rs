@@ -78,7 +78,7 @@ fn doctor_examines_the_host_with_the_privileges_of_its_user() {
     assert_eq!(examination.overhead.is_some(), overhead);
     // Whether the host is quiet enough to distinguish anything depends on the other tests.
     assert_eq!(examination.watched.is_some(), has("veth-routed") && !examination.emulated);
-    assert_eq!(text.contains("Watched for "), examination.watched.is_some(), "{text}");
+    assert_eq!(text.contains("Watched this host for "), examination.watched.is_some(), "{text}");
     assert!(text.starts_with(&examination.summary) && text.contains("CPU accounting"), "{text}");
 }
 

@@ -225,7 +225,9 @@ fn the_default_plan_compares_the_network_of_siga_with_that_of_the_kernel() {
     let ended = bench.run("run --out run --seconds 0.1 --warm-up 0 --trials 2 --workload rr-200-1000 --clients 1").ok();
     assert_eq!(bench.run("show run").ok().out, ended.out);
     assert!(
-        ended.err.contains("note: 2 trials cannot decide each of 3 main figures; 7 can: use --trials 7"),
+        ended.err.contains(
+            "note: 2 trials cannot decide each of 3 main figures; at least 7 trials are needed: use --trials 7"
+        ),
         "{ended}"
     );
     bench.undisturb("run", 2);

@@ -169,7 +169,7 @@ fn an_output_follows_no_link_to_a_file_of_another_name() {
         // Without --output, a report stays in the run directory, even if a link is in its place.
         let absent = bench.path("absent");
         replace(&bench.path("good/report.html"), |file| symlink(&absent, file).unwrap());
-        bounded(&bench, "report good").refused(2, &["good/report.html is not an ordinary file", "--output"]);
+        bounded(&bench, "report good").refused(2, &["good/report.html is not a regular file", "--output"]);
         assert!(!absent.exists(), "a link in the run directory was followed");
     }
 }
@@ -259,7 +259,7 @@ fn a_run_directory_of_another_user_is_read_but_not_written() {
     let bad = copy(&bench, None);
     for mode in [0o777, 0o775, 0o1777] {
         fs::set_permissions(&bad, fs::Permissions::from_mode(mode)).unwrap();
-        bounded(&bench, "run --resume bad").refused(3, &["others may write to", "chmod go-w bad"]);
+        bounded(&bench, "run --resume bad").refused(3, &["other users may write to", "chmod go-w bad"]);
     }
     fs::set_permissions(&bad, fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(bad.join("trials.jsonl"), fs::Permissions::from_mode(0o666)).unwrap();

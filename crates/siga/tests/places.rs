@@ -98,7 +98,7 @@ fn an_address_without_an_answer_is_named_in_the_error() {
         fs::remove_dir_all(bench.path("run")).unwrap();
     }
     let ended = bench.measure(&format!("--client local --server {} {RR}", nowhere.place()));
-    ended.refused(3, &["has no address that a client could reach", "--server-address"]);
+    ended.refused(3, &["has no address that a client can reach", "--server-address"]);
     drop((container, nowhere));
     bench.assert_nothing_left();
 }

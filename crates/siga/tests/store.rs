@@ -363,7 +363,7 @@ fn a_run_cannot_be_resumed_on_another_host() {
     other["moment"]["load"] = 77.5.into();
     other["kernel"]["release"] = "1.2.3".into();
     fs::write(&file, other.to_string()).unwrap();
-    bench.run("run --resume run").refused(3, &["kernel.release: 1.2.3 -> ", "begin another run"]);
+    bench.run("run --resume run").refused(3, &["kernel.release: 1.2.3 -> ", "begin a new run"]);
     assert_eq!(fs::read_to_string(bench.path("run/trials.jsonl")).unwrap(), kept);
     // The host's load changes all the time, so a different load is no obstacle.
     other["kernel"]["release"] =

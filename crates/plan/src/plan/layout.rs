@@ -215,7 +215,7 @@ impl Plan {
             Route::Places(..) => {
                 let udp = workload.udp && asked_mtu.is_some();
                 if self.wait == Waiting::Adaptive {
-                    return Ok(Some(adaptive()));
+                    return Ok(Some(no_adaptive(route)));
                 }
                 let settings = level.settings();
                 if !settings.is_empty() {
@@ -235,7 +235,7 @@ impl Plan {
             return Ok(lacks);
         }
         if self.wait == Waiting::Adaptive && !matches!(route, Route::Guests(_)) {
-            return Ok(Some(adaptive()));
+            return Ok(Some(no_adaptive(route)));
         }
         if let (Some(asked), Some(own)) = (asked_mtu, level.mtu)
             && asked != own
@@ -292,4 +292,12 @@ impl Plan {
         }
         path.lacks(level)
     }
+}
+
+/// Returns the reason why a path does not support the waiting policy `adaptive`.
+fn no_adaptive(route: &Route) -> String {
+    format!(
+        "client and server on {route} support the waiting policies `block` and `poll`; `adaptive` needs a path over siga's \
+         own networks"
+    )
 }

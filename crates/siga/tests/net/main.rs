@@ -103,7 +103,7 @@ fn established_traffic_outlives_the_control_program_and_a_successor_adopts_the_g
                 kill(control_pid(&network));
                 let refused = network.siga(&["status", network.name.as_str()]);
                 assert_eq!(refused.status.code(), Some(3));
-                assert!(String::from_utf8_lossy(&refused.stderr).contains("its guests run on without it"));
+                assert!(String::from_utf8_lossy(&refused.stderr).contains("its guests continue without it"));
             }
             if step == 1 && sent >= bytes / 2 {
                 step = 2;
@@ -175,7 +175,7 @@ fn guests_stop_and_start_while_their_partners_run_on() {
     let refused = network.siga(&["start", "steps", "router"]);
     assert_eq!((refused.status.code(), network.pid_of("router").is_some()), (Some(2), true));
     let external = network.siga(&["start", "steps", "client"]);
-    assert!(String::from_utf8_lossy(&external.stderr).contains("attaches by itself"));
+    assert!(String::from_utf8_lossy(&external.stderr).contains("attaches to the network"));
 }
 
 #[test]
@@ -580,7 +580,7 @@ fn a_request_to_a_stopped_control_program_fails_in_time_and_has_no_later_effect(
     for output in [&late, &down] {
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(3), "{text}");
-        assert!(text.contains("did not take the request up within 5 s") && text.contains("kill -CONT"), "{text}");
+        assert!(text.contains("did not accept the request within 5 s") && text.contains("kill -CONT"), "{text}");
     }
     println!("two requests in {took:?}");
     let states = network.text(&["status", "stopped"]);
