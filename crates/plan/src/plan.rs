@@ -204,9 +204,9 @@ impl Plan {
     pub fn parse(text: &str, place: &str) -> Result<Self> {
         if without_command(text).is_some() {
             let message = format!(
-                "plan {place}: `ssh` below [reach] names the command that reaches other hosts, and no plan may"
+                "plan {place}: `ssh` below [reach] contains a command that connects to other hosts, which is not allowed in a plan"
             );
-            let hint = "take it out of the plan; give --ssh COMMAND, or write it into ~/.config/siga/config.toml";
+            let hint = "remove `ssh` from the plan; use --ssh COMMAND or ~/.config/siga/config.toml instead";
             return Err(Error::usage(message).hint(hint));
         }
         toml::from_str(text).map_err(|error| malformed(place, &error))

@@ -190,9 +190,9 @@ pub(super) fn mean(mean: &Mean) -> Field {
 /// Returns the units of a workload in words.
 pub(super) fn unit_words(unit: Unit) -> &'static str {
     match unit {
-        Unit::Transaction => "rate in transactions a second, CPU in microseconds a transaction",
-        Unit::Megabyte => "rate in MB of payload a second, CPU in milliseconds a MB",
-        Unit::Run => "rate in runs a second, CPU in milliseconds a run",
+        Unit::Transaction => "rate in transactions per second, CPU time in microseconds per transaction",
+        Unit::Megabyte => "rate in MB of payload per second, CPU time in milliseconds per MB",
+        Unit::Run => "rate in runs per second, CPU time in milliseconds per run",
     }
 }
 

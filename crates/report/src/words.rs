@@ -177,9 +177,9 @@ fn beside_of(group: &[&Beside]) -> String {
     };
     for one in group {
         let noun = match one.cell.workload.unit() {
-            Unit::Transaction => "CPU time a transaction",
-            Unit::Megabyte => "CPU time a megabyte",
-            Unit::Run => "CPU time a run",
+            Unit::Transaction => "CPU time per transaction",
+            Unit::Megabyte => "CPU time per megabyte",
+            Unit::Run => "CPU time per run",
         };
         text += &format!(
             "\n  {}, {}: {}, {}",
@@ -279,9 +279,9 @@ fn sentence(overhead: &RouterOverhead, reduced: &Reduced, lead: bool) -> String 
 /// Returns what a router costs in CPU time, in words.
 fn cpu_cost(overhead: &RouterOverhead, scale: f64) -> String {
     let (unit, a_unit) = match overhead.cell.workload.unit() {
-        Unit::Transaction => ("us", "a transaction"),
-        Unit::Megabyte => ("ms", "a megabyte"),
-        Unit::Run => ("ms", "a run"),
+        Unit::Transaction => ("us", "per transaction"),
+        Unit::Megabyte => ("ms", "per megabyte"),
+        Unit::Run => ("ms", "per run"),
     };
     let cost = &overhead.cost;
     let ends = |sign: f64| match cost.low.zip(cost.high) {

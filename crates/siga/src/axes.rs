@@ -92,7 +92,7 @@ pub(crate) struct Axes {
     /// with the level plain. By default the levels of --level or of the plan.
     #[arg(long, conflicts_with_all = ["level", "firewall"], value_name = "NAME=VALUE")]
     level_env: Vec<String>,
-    /// The paths that siga builds; by default the plan's.
+    /// Set the paths that siga builds. Default: the paths of the plan.
     #[arg(long, value_delimiter = ',', value_name = "PATH,…")]
     path: Option<Vec<String>>,
     /// Set the workloads. Default: the workloads of the plan.

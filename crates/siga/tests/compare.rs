@@ -169,7 +169,7 @@ fn runs_that_are_cut_short_or_damaged_get_no_unfounded_verdict() {
     // One round has four cells with one trial each. The last line is truncated.
     fs::write(bench.path("after/trials.jsonl"), format!("{}\n{}", lines[..4].join("\n"), &lines[4][..40])).unwrap();
     let report = bench.run("compare before after").ok();
-    assert!(report.out.contains("Caution: after has not ended; the figures are of its 4 trials"), "{report}");
+    assert!(report.out.contains("Caution: after is not complete; the figures are from its 4 trials"), "{report}");
     assert!(report.out.contains("Caution: after is damaged: "), "{report}");
     let one = bench.run("compare before after --format json").ok();
     let decided = |cell: &&Value| cell["verdict"] != "inconclusive";

@@ -269,7 +269,7 @@ fn export_names_a_directory_that_is_damaged_or_not_a_run() {
 
     copy(&bench, "run", "cut", "trials.jsonl", |text| text[..text.len() - 10].to_owned());
     let cut = bench.run("export cut").ok();
-    assert!(cut.err.contains("note: cut/trials.jsonl: a last line"), "{cut}");
+    assert!(cut.err.contains("note: cut/trials.jsonl: the last line"), "{cut}");
     let rates = records(&cut.out).iter().filter(|record| record["metric"] == "rate").count();
     assert_eq!(rates, 5);
 }
@@ -295,7 +295,7 @@ fn export_names_runs_without_trials_and_writes_no_empty_file() {
     }
     bench.run("export unsound").ok();
     let ended = bench.run("export unsound --form otava");
-    assert!(ended.err.contains("note: unsound holds no sound trial"), "{ended}");
+    assert!(ended.err.contains("note: unsound contains no trial without flaws"), "{ended}");
     ended.refused(4, &["none of these runs"]);
 }
 

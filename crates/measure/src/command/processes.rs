@@ -120,7 +120,7 @@ impl Started {
         let mut watched =
             vec![PollFd::new(&self.descriptor, PollFlags::IN), PollFd::new(&stdin, PollFlags::RDHUP | PollFlags::HUP)];
         watched.extend(self.diagnostics.as_ref().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
-        let timeout = Timespec::try_from(Duration::from_nanos(left_ns)).context("cannot wait that long")?;
+        let timeout = Timespec::try_from(Duration::from_nanos(left_ns)).context("the timeout is too long")?;
         match poll(&mut watched, Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(Error::environment(format!("cannot wait for the command: {error}"))),

@@ -167,8 +167,11 @@ impl Plant {
         if self.delay_us >= lost_us
             && cells.iter().any(|(cell, _)| cell.workload.network().is_some_and(|workload| workload.udp))
         {
-            return Err(Error::usage(format!("plant.delay_us = {} with a UDP workload", self.delay_us))
-                .hint(format!("datagrams without an answer for {lost_us} us are lost; plant less than that")));
+            return Err(Error::usage(format!("plant.delay_us = {} is too long for a UDP workload", self.delay_us))
+                .hint(format!(
+                    "a datagram without a response within {lost_us} us counts as lost; use a shorter \
+                    delay"
+                )));
         }
         Ok(())
     }

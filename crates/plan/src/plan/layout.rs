@@ -204,10 +204,11 @@ impl Plan {
         level: &Level,
     ) -> Result<Option<String>> {
         if let Some(setting) = level.settings().into_iter().find(|name| Level::OF_COMMANDS.contains(name)) {
-            return Ok(Some(format!("level {} sets the {setting} of commands, and {workload} is none", level.name)));
+            return Ok(Some(format!(
+                "level {} sets the {setting} of commands, but workload {workload} is not a command",
+                level.name
+            )));
         }
-        let adaptive =
-            || format!("ends of {route} sleep (block) or ask (poll); only siga's own networks do either as it pays");
         let (lacks, range) = match route {
             Route::Built(kind) => (kind.lacks(level), kind.mtu_range(self.ipv6)),
             Route::Guests(path) => (self.lacks(*path, level), Some(path.mtu_range(self.ipv6))),
@@ -264,7 +265,7 @@ impl Plan {
         let stream_sockets_only =
             matches!(route, Route::Built(PathKind::Unix | PathKind::SmcLoopback | PathKind::Sockmap));
         if workload.udp && stream_sockets_only {
-            return Ok(Some(format!("{route} has no UDP")));
+            return Ok(Some(format!("{route} does not support UDP")));
         }
         if workload.udp && level.io_uring {
             return Ok(Some(format!(

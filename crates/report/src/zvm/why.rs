@@ -169,9 +169,9 @@ fn devices(stack: &str, sides: [&Summary; 2]) -> Option<String> {
         return None;
     }
     let unit = match sides[0].cell.workload.unit() {
-        Unit::Transaction => "a transaction",
-        Unit::Megabyte => "a megabyte",
-        Unit::Run => "a run",
+        Unit::Transaction => "per transaction",
+        Unit::Megabyte => "per megabyte",
+        Unit::Run => "per run",
     };
     let words: Vec<String> = DEVICE_COUNTERS
         .iter()
