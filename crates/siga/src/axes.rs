@@ -78,18 +78,18 @@ pub(crate) struct Axes {
     /// Name of a shipped plan, or path of a TOML file.
     #[arg(default_value = "default")]
     pub(crate) plan: String,
-    /// A command to measure instead of a plan: a program with its arguments, as in 'zstd -3 -c FILE'. siga starts it again and again,
-    /// without a shell. By default the plan says what is measured.
+    /// Measure a command instead of a plan: a program with its arguments, such as 'zstd -3 -c FILE'. siga runs the command repeatedly,
+    /// without a shell. Default: the workloads of the plan.
     #[arg(long, value_name = "LINE", conflicts_with_all = ["plan", "path", "workload", "client"])]
     command: Option<String>,
-    /// Let `sh -c` carry out the line of --command.
+    /// Run the line of --command with `sh -c`.
     #[arg(long, requires = "command")]
     shell: bool,
-    /// Longest seconds of one run of the command; by default 600.
+    /// Limit the time of one run of the command in seconds. Default: 600.
     #[arg(long, value_name = "S", requires = "command")]
     time_limit: Option<f64>,
-    /// A level that sets a variable of the environment of commands. Several of these options are compared with the first; a single one
-    /// with the level plain. By default the levels of --level or of the plan.
+    /// Add a level that sets an environment variable for commands. siga compares each of these levels with the first; a single one,
+    /// with the level plain. Default: the levels of --level or of the plan.
     #[arg(long, conflicts_with_all = ["level", "firewall"], value_name = "NAME=VALUE")]
     level_env: Vec<String>,
     /// Set the paths that siga builds. Default: the paths of the plan.

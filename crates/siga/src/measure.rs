@@ -28,7 +28,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Resume a run that was interrupted, without its finished trials. A run over ssh needs --ssh again, and a run of commands needs its
-    /// whole command line again. By default a new run.
+    /// whole command line again. Default: start a new run.
     #[arg(long, value_name = "DIR", conflicts_with = "out")]
     resume: Option<PathBuf>,
     /// Set the output format: text, json, csv or md.

@@ -161,8 +161,10 @@ impl Plan {
             Route::Guests(_) => asked.or(Some(GuestPath::MTU_DEFAULT)),
             Route::Places(..) => asked,
             Route::Host => {
-                return Err(Error::usage(format!("path {route} is for commands, and {workload} is none"))
-                    .hint("name a path that siga builds"));
+                return Err(Error::usage(format!(
+                    "path {route} is for commands, but workload {workload} is not a command"
+                ))
+                .hint("name a path that siga builds"));
             }
         };
         let cell =
