@@ -506,7 +506,7 @@ fn read_lines<T: DeserializeOwned>(directory: &Directory, name: &'static str, cu
                     .hint("this is longer than any record of siga; remove the line to ignore it"));
             }
             if bytes > 0 {
-                let words = format!("{}: the last line was incomplete; its {bytes} bytes were removed", path.display());
+                let words = format!("{}: the last line is incomplete ({bytes} bytes)", path.display());
                 cut.push(Cut { name, whole, words });
             }
             break;

@@ -34,13 +34,16 @@ fn a_cut_off_record_is_reported_and_removed_and_no_trial_is_repeated() {
     fs::write(&file, &cut).unwrap();
 
     let shown = bench.run("show run").ok();
-    assert!(shown.out.contains("Damaged: run/trials.jsonl: a last line of 100 bytes was cut off"), "{shown}");
+    assert!(shown.out.contains("Damaged: run/trials.jsonl: the last line is incomplete (100 bytes)"), "{shown}");
     assert!(shown.out.contains("4 trials in run"), "{shown}");
     assert_eq!(bench.run("show run --format json").ok().json()["damage"].as_array().unwrap().len(), 1);
     assert_eq!(fs::read_to_string(&file).unwrap(), cut, "showing changes nothing");
 
     let resumed = bench.run("run --resume run").ok();
-    assert!(resumed.err.contains("note: mended run/trials.jsonl: a last line of 100 bytes"), "{resumed}");
+    assert!(
+        resumed.err.contains("note: mended run/trials.jsonl: the last line is incomplete (100 bytes)"),
+        "{resumed}"
+    );
     assert!(!resumed.out.contains("Damaged"), "{resumed}");
     let mended = bench.lines("trials.jsonl");
     assert_eq!(mended[..4], whole[..4], "what was measured stays as it is");
