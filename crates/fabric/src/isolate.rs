@@ -2,7 +2,7 @@
 //!
 //! [`hide`] protects the process. Afterwards other processes of the same user cannot trace it, read or write its memory, take its
 //! descriptors, or make it dump core. [`confine`] also limits what an attacker who takes over the process can do: it sets
-//! `no_new_privs` and installs a system call filter. A guest also drops all capabilities and enters a own user
+//! `no_new_privs` and installs a system call filter. A guest also drops all capabilities and enters its own user
 //! namespace.
 //! [`Confinement`] says which of these steps the host refused.
 //!
@@ -48,14 +48,14 @@ pub struct Confinement {
 /// The user namespace of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UserNamespace {
-    /// A own user namespace. Therefore the process could not trace another process of its user, even without a system
+    /// A user namespace of its own. Therefore the process could not trace another process of its user, even without a system
     /// call
     /// filter. No user id is mapped, because no process may write the id map of a hidden process. So the process sees every user id
     /// as 65534, while other processes see its real id.
     Own,
     /// The user namespace of its parent process.
     Inherited {
-        /// The reason why the process has no own user namespace.
+        /// The reason why the process has no user namespace of its own.
         why: String,
     },
 }
@@ -148,7 +148,7 @@ fn dumpable() -> Result<DumpableBehavior> {
     dumpable_behavior().context("cannot check whether this process is protected from other processes")
 }
 
-/// Moves this process into a own user namespace, if the host allows that. Drops all capabilities.
+/// Moves this process into its own user namespace, if the host allows that. Drops all capabilities.
 fn leave_others() -> Result<UserNamespace> {
     let threads = status("Threads")?;
     if threads != 1 {

@@ -513,8 +513,7 @@ fn violations_say_what_was_found_and_what_can_be() {
         (Violation::Seals { found: 2, needed: 23 }, "the memory file has seals 0x2, but 0x17 are needed"),
         (
             Violation::Produced { found: 9, least: 1, most: 5 },
-            "the peer reports 9 filled buffers, but 1 to 5 are \
-            possible",
+            "the peer reports 9 filled buffers, but 1 to 5 are possible",
         ),
         (Violation::Length { found: 9, most: 5 }, "a frame has 9 bytes, but its buffer has only 5 bytes left"),
     ];

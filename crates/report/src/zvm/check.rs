@@ -134,7 +134,7 @@ pub(super) fn judge(
     Ok(findings()?.into_iter().map(one).collect())
 }
 
-/// Returns the cells with a router that were planned for 420 or 430 but this run did not measure both levels. The
+/// Returns the cells with a router that were planned for 420 or 430, but not measured at both levels. The
 /// level of each returned
 /// cell is set to 430.
 fn halves(reduced: &Reduced, pairs: &[Pair]) -> Vec<Cell> {
