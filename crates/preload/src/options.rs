@@ -177,7 +177,9 @@ impl World {
             (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => {
                 value_of(socket.options.user_timeout.unwrap_or_default().as_millis())
             }
-            (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+            (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS)
+                if socket.kind == Kind::Stream =>
+            {
                 value(socket.options.service.into())
             }
             (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => value_of(socket.readable_bytes_min as u128),

@@ -69,6 +69,7 @@ def reports_of_datagrams():
         assert receiver.getsockopt(V4, option) == 1
     sender.setsockopt(V4, socket.IP_TTL, 9)
     sender.setsockopt(V4, socket.IP_TOS, 0x28)
+    assert sender.getsockopt(V4, socket.IP_TOS) == 0x28
     sender.sendto(b"x", receiver.getsockname())
     _, control, flags, _ = receiver.recvmsg(100, 200)
     info = struct.pack("i4s4s", LOOPBACK, own, own)
