@@ -4,7 +4,7 @@
 //! smaller only where its verdict says so.
 
 use super::commands;
-use super::words::{capital, number, tally, words_of_router};
+use super::words::{capital, number, words_of_router};
 use siga_model::error::Result;
 use siga_plan::level::Variant;
 use siga_plan::route::HOST;
@@ -19,11 +19,31 @@ pub(super) fn has_overheads(answer: &str) -> bool {
     ["A router ", "A bridge "].iter().any(|begin| answer.starts_with(begin))
 }
 
-/// Returns the answer in one line; an empty string if the run has nothing to compare, or no verdict.
+/// Whether an answer says how many figures have each verdict, and how many rounds count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Counts {
+    Said,
+    LeftOut,
+}
+
+/// Returns the answer in one line, with the number of figures with each verdict; an empty string if the run has nothing to compare,
+/// or no verdict.
 ///
 /// # Errors
 /// Returns an error of kind `Environment` if the run's record is damaged.
 pub(super) fn of(run: &Run, judged: &Judged) -> Result<String> {
+    written(run, judged, Counts::Said)
+}
+
+/// Returns the answer as a heading. It has no numbers of figures and rounds, except where they are the whole answer.
+///
+/// # Errors
+/// Returns an error of kind `Environment` if the run's record is damaged.
+pub(super) fn heading(run: &Run, judged: &Judged) -> Result<String> {
+    written(run, judged, Counts::LeftOut)
+}
+
+fn written(run: &Run, judged: &Judged, said: Counts) -> Result<String> {
     let reduced = &judged.agreed;
     if run.environment.is_emulated() || run.plan.smoke || reduced.disturbance.forbids_verdict() {
         return Ok(String::new());
@@ -36,19 +56,19 @@ pub(super) fn of(run: &Run, judged: &Judged) -> Result<String> {
     let paths: BTreeSet<&str> = reduced.cells.iter().map(|summary| summary.cell.path.as_str()).collect();
     let (disturbed, rounds) = (reduced.disturbance.disturbed(), reduced.disturbance.rounds());
     let text = if !levels.is_empty() {
-        self::levels(run, &levels)
+        self::levels(run, &levels, said)
     } else if !mtus.is_empty() {
         self::mtus(&mtus)
     } else if paths.iter().all(|path| *path == HOST) {
         commands::alone(reduced)
     } else if paths.len() == 2 && !answers.beside.is_empty() {
-        beside(&answers)
+        beside(&answers, said)
     } else if paths.iter().any(|path| kernel_path_of(path).is_some()) || (paths.len() > 3) {
         connectivity(run, judged)?
     } else {
         words_of_router(reduced, &answers)
     };
-    let counted = if disturbed > 0 && disturbed < rounds {
+    let counted = if said == Counts::Said && disturbed > 0 && disturbed < rounds {
         format!(" ({} of {rounds} rounds count)", rounds - disturbed)
     } else {
         String::new()
@@ -113,12 +133,20 @@ fn percents(rows: &[&Row]) -> String {
     if low == high { low } else { format!("{low} to {high}") }
 }
 
-/// Returns how many figures have each verdict: "better in 12 of 12 figures", "better in 9 of 12 figures, worse in 1, undecided in 2".
+/// Returns how many figures have each verdict: "better in 12 of 12 figures", "better in 9 of 12 figures, worse in 1, inconclusive in 2".
 fn counts<'a>(rows: impl Iterator<Item = &'a Row> + Clone) -> String {
-    let [better, worse, same, open] = tally(rows.clone());
-    let more = [(worse, "worse"), (same, "the same"), (open, "undecided")];
+    let of = |name: &str| rows.clone().filter(|row| row.verdict.name() == name).count();
+    let more = ["worse", "equivalent", "inconclusive", "not comparable"].map(|name| (of(name), name));
     let more = more.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!(", {word} in {count}"));
-    format!("better in {better} of {} figures{}", rows.count(), more.collect::<String>())
+    format!("better in {} of {} figures{}", of("better"), rows.clone().count(), more.collect::<String>())
+}
+
+/// Returns a claim as a sentence, with its counts if they are said.
+fn sentence(claim: &str, counts: &str, said: Counts) -> String {
+    match said {
+        Counts::Said => format!("{claim}: {counts}."),
+        Counts::LeftOut => format!("{claim}."),
+    }
 }
 
 /// Returns whether each of the rows became better or worse.
@@ -126,13 +154,18 @@ fn is_clear(rows: &[&Row]) -> bool {
     !rows.is_empty() && rows.iter().all(|row| matches!(row.verdict, Verdict::Better | Verdict::Worse))
 }
 
-/// Returns what a comparison shows in rate and CPU time: "carries 1.4 to 3.7 times OTHER for 0.2 to 0.4 of the CPU time"; `None` if a rate
-/// became neither better nor worse.
-fn carries(rate: &[&Row], cpu: &[&Row], other: &str) -> Option<String> {
+/// Returns what a comparison shows in rate and CPU time: "carries 1.4 to 3.7 times OTHER for 0.2 to 0.4 of the CPU time per unit"; `None`
+/// if a rate became neither better nor worse.
+fn carries(rate: &[&Row], cpu: &[&Row], verb: &str, other: &str) -> Option<String> {
     let times = if all(rate, &Verdict::Worse) { "of" } else { "times" };
-    let of = if all(cpu, &Verdict::Better) { "of the CPU time" } else { "times the CPU time" };
-    let cost = if is_clear(cpu) { format!(" for {} {of}", span(cpu)) } else { String::new() };
-    is_clear(rate).then(|| format!("carries {} {times} {other}{cost}", span(rate)))
+    is_clear(rate).then(|| format!("{verb} {} {times} {other}{}", span(rate), cost(cpu)))
+}
+
+/// Returns what a comparison shows in CPU time, as the end of a clause: " for 0.2 to 0.4 of the CPU time per unit"; an empty string if a
+/// figure became neither better nor worse.
+fn cost(cpu: &[&Row]) -> String {
+    let of = if all(cpu, &Verdict::Better) { "of" } else { "times" };
+    if is_clear(cpu) { format!(" for {} {of} the CPU time per unit", span(cpu)) } else { String::new() }
 }
 
 /// Returns the geometric means of a comparison in words; `None` if the interval of one of them contains 1.
@@ -140,26 +173,25 @@ fn typical(one: &Comparison) -> Option<String> {
     let of = |metric: Metric| one.means.iter().find(|mean| mean.metric == metric).filter(|mean| mean.is_clear());
     let (rate, cpu) = (of(Metric::Rate)?, of(Metric::TOTAL)?);
     let (times, less) = (short(rate.value), short(cpu.value));
+    let of = if cpu.value < 1.0 { "of" } else { "times" };
     Some(format!(
-        "carries {times} times what {} does for {less} times the CPU time in the geometric mean of {} cells",
+        "has {times} times the rate of {} for {less} {of} the CPU time per unit in the geometric mean of {} cells",
         one.base, rate.cells
     ))
 }
 
-fn beside(answers: &Answers) -> String {
+fn beside(answers: &Answers, said: Counts) -> String {
     let (rate, cpu): (Vec<&Row>, Vec<&Row>) = answers.beside.iter().map(|one| (&one.rate, &one.cpu)).unzip();
-    let routed =
-        if answers.beside[0].kernel.path == "veth-routed" { "siga's routed network" } else { "siga's network" };
     let counts = counts(rate.iter().chain(&cpu).copied());
-    match by_kind(&rate).or_else(|| carries(&rate, &cpu, "the kernel's traffic")) {
-        Some(words) => format!("{routed} {words}: {counts}."),
-        None => format!("{routed} against the kernel's, in rate and CPU time: {counts}."),
+    match by_kind(&rate, &cpu).or_else(|| carries(&rate, &cpu, "carries", "the kernel's traffic")) {
+        Some(words) => sentence(&format!("siga {words}"), &counts, said),
+        None => format!("siga's network against the kernel's, in rate and CPU time: {counts}."),
     }
 }
 
-/// Returns which kinds of work are faster and which are slower: "carries 1.4 to 6.5 times the kernel's traffic with request-response, and
-/// 0.4 of it with streams"; `None` unless there are both, and every kind is one of them.
-fn by_kind(rate: &[&Row]) -> Option<String> {
+/// Returns which kinds of work are faster and which are slower: "carries 1.4 to 6.5 times the kernel's traffic with requests and 0.4 of it
+/// with streams, for 0.2 to 1.1 times the CPU time per unit"; `None` unless there are both, and every kind is one of them.
+fn by_kind(rate: &[&Row], cpu: &[&Row]) -> Option<String> {
     let (mut faster, mut slower) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
     for (shapes, kind) in KINDS {
         let own =
@@ -178,9 +210,23 @@ fn by_kind(rate: &[&Row]) -> Option<String> {
     let both = !faster.0.is_empty() && !slower.0.is_empty();
     both.then(|| {
         let (more, less) = (span(&faster.1), span(&slower.1));
-        let (faster, slower) = (faster.0.join(" and "), slower.0.join(" and "));
-        format!("carries {more} times the kernel's traffic with {faster}, and {less} of it with {slower}")
+        let cost = Some(cost(cpu)).filter(|cost| !cost.is_empty()).map(|cost| format!(",{cost}")).unwrap_or_default();
+        format!(
+            "carries {more} times the kernel's traffic with {} and {less} of it with {}{cost}",
+            together(&faster.0),
+            together(&slower.0)
+        )
     })
+}
+
+/// Returns kinds of work in words. Request-response with and without a connection for each request is "requests".
+fn together(kinds: &[&str]) -> String {
+    match kinds {
+        [one, other, rest @ ..] if [*one, *other] == [KINDS[0].1, KINDS[1].1] => {
+            std::iter::once("requests").chain(rest.iter().copied()).collect::<Vec<_>>().join(" and ")
+        }
+        kinds => kinds.join(" and "),
+    }
 }
 
 fn mtus(comparisons: &[&Comparison]) -> String {
@@ -211,7 +257,7 @@ fn mtus(comparisons: &[&Comparison]) -> String {
         let enough = sizes.iter().filter(|mtu| *mtu < most).find(is_enough);
         let nothing = enough.map(|mtu| format!("nothing is gained beyond {}", size(mtu)));
         let (gained, other) = (format!("MTU {}", size(most)), format!("what {} does", size(least)));
-        match (carries(&rate, &cpu, &other), nothing) {
+        match (carries(&rate, &cpu, "carries", &other), nothing) {
             (Some(words), Some(nothing)) if all(&rate, &Verdict::Better) => {
                 gains.push(format!("{gained} {words} with {kind}, where {nothing}"));
             }
@@ -227,7 +273,7 @@ fn mtus(comparisons: &[&Comparison]) -> String {
     if gains.is_empty() { String::new() } else { format!("{}.", capital(&gains.join("; "))) }
 }
 
-fn levels(run: &Run, comparisons: &[&Comparison]) -> String {
+fn levels(run: &Run, comparisons: &[&Comparison], said: Counts) -> String {
     let variants: Vec<&Comparison> = comparisons
         .iter()
         .copied()
@@ -240,16 +286,16 @@ fn levels(run: &Run, comparisons: &[&Comparison]) -> String {
         let own = run.levels.iter().find(|level| level.name == one.new);
         own.is_some_and(|level| level.nftables.is_some())
     };
-    let of_paths = |one: &Comparison| if filters(one) { firewall(one) } else { level(one) };
+    let of_paths = |one: &Comparison| if filters(one) { firewall(one) } else { level(one, said) };
     let sentence = |one: &&Comparison| commands::level(one).unwrap_or_else(|| of_paths(one));
     comparisons.iter().map(sentence).collect::<Vec<_>>().join(" ")
 }
 
-fn level(one: &Comparison) -> String {
+fn level(one: &Comparison, said: Counts) -> String {
     let (rate, cpu) = (rows(one, Metric::Rate, ALL), rows(one, Metric::TOTAL, ALL));
     let counts = counts(rate.iter().chain(&cpu).copied());
-    match carries(&rate, &cpu, &format!("what {} does", one.base)).or_else(|| typical(one)) {
-        Some(words) => format!("{} {words}: {counts}.", one.new),
+    match carries(&rate, &cpu, "has", &format!("the rate of {}", one.base)).or_else(|| typical(one)) {
+        Some(words) => sentence(&format!("{} {words}", one.new), &counts, said),
         None => format!("{} against {}, in rate and CPU time: {counts}.", one.new, one.base),
     }
 }
@@ -416,7 +462,7 @@ mod tests {
         );
         assert_eq!(
             answer(&default),
-            "siga's routed network carries 2.0 to 4.0 times the kernel's traffic for 0.25 to 0.5 of the CPU time: better in 4 of 4 figures."
+            "siga carries 2.0 to 4.0 times the kernel's traffic for 0.25 to 0.5 of the CPU time per unit: better in 4 of 4 figures."
         );
         let mixed = run(
             &[
@@ -432,8 +478,14 @@ mod tests {
         );
         assert_eq!(
             answer(&mixed),
-            "siga's routed network carries 2.0 to 3.0 times the kernel's traffic with request-response and connect-request-response, \
-             and 0.5 of it with streams: better in 4 of 6 figures, worse in 2."
+            "siga carries 2.0 to 3.0 times the kernel's traffic with requests and 0.5 of it with streams, for 0.33 to 2.0 times the \
+             CPU time per unit: better in 4 of 6 figures, worse in 2."
+        );
+        assert_eq!(
+            heading(&mixed, &Judged::of(&mixed, None).unwrap()).unwrap(),
+            "siga carries 2.0 to 3.0 times the kernel's traffic with requests and 0.5 of it with streams, for 0.33 to 2.0 times the \
+             CPU time per unit.",
+            "a heading has no counts"
         );
         let mtu = run(
             &[
@@ -445,8 +497,8 @@ mod tests {
         );
         assert_eq!(
             answer(&mtu),
-            "MTU 57,344 carries 2.0 times what 1,500 does for 0.5 of the CPU time with request-response, where nothing is gained beyond \
-             8,992; MTU 57,344 carries 2.1 times what 1,500 does for 0.48 of the CPU time with streams."
+            "MTU 57,344 carries 2.0 times what 1,500 does for 0.5 of the CPU time per unit with request-response, where nothing is gained beyond \
+             8,992; MTU 57,344 carries 2.1 times what 1,500 does for 0.48 of the CPU time per unit with streams."
         );
         let hop = run(
             &[
@@ -488,7 +540,7 @@ mod tests {
         let levels = run(&[("veth", None, "420", &[("rr-1-1", 1_000)]), ("veth", None, "430", &[("rr-1-1", 250)])], 1);
         assert_eq!(
             answer(&levels),
-            "430 carries 4.0 times what 420 does for 0.25 of the CPU time: better in 2 of 2 figures."
+            "430 has 4.0 times the rate of 420 for 0.25 of the CPU time per unit: better in 2 of 2 figures."
         );
         let features = run(
             &[
@@ -515,7 +567,7 @@ mod tests {
         ] {
             let text = answer(&run(&cells, 400));
             assert!(!text.is_empty());
-            for claim in ["carries", " more CPU time", " of the rate and", "takes "] {
+            for claim in ["carries", "has ", " more CPU time", " of the rate and", "takes "] {
                 assert!(!text.contains(claim), "{claim}: {text}");
             }
             let mut smoke = run(&cells, 1);

@@ -234,7 +234,7 @@ fn the_default_plan_compares_the_network_of_siga_with_that_of_the_kernel() {
     let ended = bench.run("show run").ok();
     // Two trials give no verdict, so the first sentence claims none. The note before the run says how many trials decide.
     let first =
-        "siga's routed network against the kernel's, in rate and CPU time: better in 0 of 2 figures, undecided in 2.";
+        "siga's network against the kernel's, in rate and CPU time: better in 0 of 2 figures, inconclusive in 2.";
     assert!(ended.out.starts_with(first) && ended.out.contains("cannot tell  cannot tell"), "{ended}");
     assert!(ended.out.contains("waiting policy of both: `block`"), "{ended}");
     let json: Value = serde_json::from_str(&bench.run("show run --format json").ok().out).unwrap();
