@@ -16,13 +16,16 @@ mod figures;
 mod forest;
 mod lines;
 mod offered;
+mod outcome;
 mod page;
 mod plot;
 mod published;
+mod replication;
 mod rows;
 mod sides;
 mod streams;
 mod tables;
+mod terms;
 #[cfg(test)]
 mod tests;
 mod verdict;
@@ -90,29 +93,40 @@ pub fn html(runs: &[Run], comparisons: &[Comparison]) -> Result<String> {
     Ok(page(&top, &sections, above, &downloads(&shown, comparisons)?))
 }
 
-/// Returns the top of the page: the answer, the verdicts by number, and the banners.
+/// Returns the top of the page: the question, the answer, the verdicts by number, the verdict on the host, and the banners.
 fn top(title: String, shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Result<Top> {
-    let mut sentences = answer::sentences(shown, comparisons)?.into_iter();
-    let answer = sentences.next().unwrap_or_default();
+    let sentences = answer::sentences(shown, comparisons)?;
+    let replicated = replication::heading(shown);
+    let question = match &replicated {
+        Some(_) => "Do the findings of z/VM's report on TCP/IP levels 420 and 430 hold here?".to_owned(),
+        None => answer::question(shown).unwrap_or_else(|| title.clone()),
+    };
+    let others = |from: usize| html! { @for sentence in sentences.iter().skip(from) { p class="lead" { (sentence) } } };
     let lead = html! {
-        @for sentence in sentences { p class="lead" { (sentence) } }
-        (answer::findings(shown))
-        (answer::verdicts(comparisons))
+        @match (&replicated, shown.first()) {
+            (Some(_), Some(one)) => (replication::lead(one, comparisons, &sentences)),
+            _ => (others(1)),
+        }
+        (outcome::verdicts(comparisons))
+        (disturbance::host(shown))
         (verdict::lead(shown))
     };
-    Ok(Top { title, answer, lead })
+    let answer = replicated.or_else(|| sentences.first().cloned()).unwrap_or_default();
+    Ok(Top { title, question, answer, lead })
 }
 
-/// Returns the sections that a reader sees first: where the CPU time goes, and what disturbed the measurement.
+/// Returns the sections that a reader sees first: the ratios, where the CPU time goes, and what disturbed the measurement.
 fn first(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Vec<Section> {
+    let ratios = outcome::section(comparisons);
+    let ratios = ratios.map(|body| Section::open("outcome", "Ratios of rate and CPU time", body));
     let costs = costs::section(shown, comparisons);
     let costs = costs.map(|body| Section::open("costs", "Where the CPU time goes", body));
     let quiet = Section::open(
         "quiet",
         "What disturbed the measurement",
-        html! { (disturbance::section(shown, comparisons)) (answer::conditions(shown)) },
+        html! { (disturbance::section(shown, comparisons)) (answer::conditions(shown)) (terms::fold()) },
     );
-    costs.into_iter().chain([quiet]).collect()
+    ratios.into_iter().chain(costs).chain([quiet]).collect()
 }
 
 /// Returns the HTML report of the tables that z/VM's reports published. It also draws the six figures of which the published page

@@ -72,8 +72,15 @@ pub(super) fn grouped<T, K: PartialEq>(items: impl IntoIterator<Item = T>, key: 
 /// Returns a line for each kind of flaw in a cell's trials, for each skipped cell and for each damage in the run's files. Each
 /// line comes with its kind: `Caution`, `Skipped` or `Damaged`.
 pub(super) fn cautions(run: &Run, reduced: &Reduced) -> Vec<(&'static str, String)> {
-    let flags = reduced.cells.iter().flat_map(|summary| summary.flags.iter().map(move |flag| (&summary.cell, flag)));
-    let flags = flags.map(|(cell, (flag, count))| format!("{cell}: {flag} (in {})", counted(*count, "trial")));
+    let flags = reduced.cells.iter().flat_map(|summary| {
+        let measured = run.trials.iter().filter(|trial| trial.cell == summary.cell).count();
+        summary.flags.iter().map(move |flag| (&summary.cell, flag, measured))
+    });
+    let flags = flags.map(|(cell, (flag, count), measured)| {
+        // A trial that failed gave no result and is not among those that were measured.
+        let all = if flag.starts_with("no figure") { measured + count } else { measured };
+        format!("{cell}: {flag}, in {count} of {}", counted(all, "trial"))
+    });
     let skipped = reduced.skipped.iter().map(|one| format!("{}: {}", one.cell, one.reason.replace("\n  ", "; ")));
     let (flags, skipped) = (flags.map(|words| ("Caution", words)), skipped.map(|words| ("Skipped", words)));
     flags.chain(skipped).chain(run.damage.iter().map(|damage| ("Damaged", damage.clone()))).collect()

@@ -3,7 +3,7 @@
 
 pub(crate) mod answers;
 pub(crate) mod check;
-mod findings;
+pub(crate) mod findings;
 pub(crate) mod pairs;
 pub mod published;
 pub(crate) mod repeat;

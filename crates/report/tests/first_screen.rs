@@ -80,38 +80,145 @@ fn assert_order(all: &str, texts: &[&str]) {
 }
 
 #[test]
-fn the_first_screen_has_answer_costs_ratios_and_disturbance_in_this_order() {
-    let page = page(&two_paths());
+fn the_first_screen_has_question_answer_ratios_costs_and_disturbance_in_this_order() {
+    let mut run = two_paths();
+    run.plan.question = "How fast is it?".into();
+    run.environment.cpu.online = Some(2);
+    run.environment.moment.time = Some("2026-11-26T09:26:59Z".into());
+    let page = page(&run);
     let screen = first_screen(&page);
     assert_order(
         screen,
         &[
-            "siga report: made-up",
-            "<h1>siga's network carries 3.0 times the kernel's traffic for 0.25 of the CPU time: better in 2 of 2 figures.</h1>",
+            "<p class=\"title\">How fast is it?</p>",
+            "<h1>siga carries 3.0 times the kernel's traffic for 0.25 of the CPU time per unit.</h1>",
             "better</span> in <b>2</b> of 2",
+            "Host</a>: nothing disturbed the 12 rounds.",
+            "<h2>Ratios of rate and CPU time</h2>",
+            "right of the line is better",
+            "left of the line is better",
+            "siga (hipersockets, MTU 1,500) against the kernel (veth, MTU 1,500)",
+            "rr-200-1000, 1 pair",
+            "<b>3.00</b> times",
+            "3.00 to 3.00",
+            "better</span>",
+            "<b>0.250</b> times",
+            "better</span>",
+            ">same</text>",
+            "log scale",
+            "noise floor: how far two equal sides can be apart",
             "<h2>Where the CPU time goes</h2>",
             "rr-200-1000, 1 pair",
-            "<strong>veth</strong>",
-            "998",
-            "801 us/trans",
+            "kernel: <strong>veth</strong><span class=\"mtu\">, MTU 1,500</span>",
+            "<b>801</b> µs/trans",
             "client 401",
-            "<strong>hipersockets</strong>",
-            "2,995",
-            "200 us/trans",
-            "card better",
-            "3.00",
-            "the rate of veth",
-            "95%: 3.00 to 3.00",
-            "better</span>",
-            "the CPU time per transaction of veth",
+            "rate <b>998</b> trans/sec, with <b>0.800</b> of 2 CPUs busy",
+            "siga: <strong>hipersockets</strong><span class=\"mtu\">, MTU 1,500</span>",
+            "<b>200</b> µs/trans",
+            "rate <b>2,995</b> trans/sec, with <b>0.600</b> of 2 CPUs busy",
+            "The rate with siga is <b>3.00 times</b> that with the kernel: each transaction takes <b>0.250 times</b> the CPU time, \
+             and <b>0.600</b> CPUs are busy instead of 0.800.",
+            "Noise floor here: rate ±",
             "<h2>What disturbed the measurement</h2>",
             "Nothing: no round was disturbed (12 rounds).",
             "Plan plan · 2 cells · 12 rounds",
+            "2026-11-26 09:26 UTC",
+            "Words on this page",
         ],
     );
     // All bars have one scale: the side with a quarter of the CPU time has a quarter of the length.
     let totals = between(screen, "<line class=\"total\" x1=\"", "\"");
     assert_eq!(totals, ["100.00%", "25.00%"]);
+    assert!(
+        page.contains("<title>siga report: made-up</title>") && !screen.contains("siga report"),
+        "{}",
+        text(screen)
+    );
+    for (word, meaning) in [("residue", "not attributed"), ("us/trans", "µs/trans"), ("x1", "1 pair")] {
+        assert!(!text(screen).contains(word), "`{word}` instead of `{meaning}`: {}", text(screen));
+    }
+}
+
+#[test]
+fn both_figures_have_the_same_scale_and_a_shape_hides_no_whisker() {
+    let page = page(&two_paths());
+    let screen = first_screen(&page);
+    let plots = between(
+        between(screen, "<div class=\"outcome", "<ul class=\"legend")[0],
+        "<svg class=\"plot\"",
+        "better</span>",
+    );
+    assert_eq!(plots.len(), 2);
+    let same: Vec<&str> = plots.iter().map(|plot| between(plot, "<line class=\"reference\" x1=\"", "\"")[0]).collect();
+    assert_eq!(same[0], same[1], "the line at 1 of both figures");
+    let axes = between(screen, "<svg class=\"across\"", "same</text>");
+    assert_eq!(axes.len(), 2);
+    for axis in axes {
+        let places = between(axis, " x=\"", "\"");
+        assert!(places.len() >= 3 && places.last() == Some(&same[0]), "ticks, and `same` at 1: {axis}");
+    }
+    for plot in plots {
+        let (shape, whisker) = (plot.find("class=\"shape").unwrap(), plot.find("class=\"whisker").unwrap());
+        assert!(shape < whisker, "the shape is drawn on the whisker: {plot}");
+    }
+}
+
+#[test]
+fn sides_with_different_mtus_say_so() {
+    let mut run = two_paths();
+    let mtu = |path: &str| if path == "veth" { 1_500 } else { 57_344 };
+    run.trials.iter_mut().for_each(|trial| trial.cell.mtu = Some(mtu(&trial.cell.path)));
+    let page = page(&run);
+    let screen = text(first_screen(&page));
+    assert_order(
+        &screen,
+        &[
+            "siga (hipersockets, MTU 57,344) against the kernel (veth, MTU 1,500), different MTUs",
+            "kernel: veth, MTU 1,500",
+            "siga: hipersockets, MTU 57,344",
+        ],
+    );
+    run.trials.iter_mut().for_each(|trial| trial.cell.mtu = Some(1_500));
+    assert!(!text(first_screen(&self::page(&run))).contains("different MTUs"));
+}
+
+#[test]
+fn one_denominator_counts_the_figures_of_the_picture() {
+    let mut all = run(&[]);
+    for (clients, cpu) in [1, 2, 3].into_iter().zip([0.5, 1.5, 1.0]) {
+        let mut sides = run(&[("veth", "plain", 1.0, 1.0), ("hipersockets", "plain", 2.0, cpu)]);
+        sides.trials.iter_mut().for_each(|trial| trial.cell.clients = clients);
+        all.trials.extend(sides.trials);
+    }
+    let page = page(&all);
+    let screen = first_screen(&page);
+    let heads = text(between(screen, "<p class=\"verdicts\">", "</p>")[0]);
+    assert_eq!(
+        heads,
+        "better in 4 of 6worse in 1 of 6equivalent in 1 of 6figures (rate and CPU time per unit of each row)"
+    );
+    let rows = between(screen, "<div class=\"outcome", "<ul class=\"legend")[0];
+    for (word, count) in [("better", 4), ("worse", 1), ("equivalent", 1)] {
+        assert_eq!(rows.matches(&format!("{word}</span>")).count(), count, "{word}");
+    }
+    let heading = between(&page, "<h1>", "</h1>")[0];
+    assert!(!heading.contains("figures") && !heading.contains("rounds"), "{heading}");
+}
+
+#[test]
+fn many_rows_are_folded_and_none_is_lost() {
+    let mut all = run(&[]);
+    for clients in 1..=11 {
+        let mut sides = run(&[("veth", "plain", 1.0, 1.0), ("hipersockets", "plain", 2.0, 0.5)]);
+        sides.trials.iter_mut().for_each(|trial| trial.cell.clients = clients);
+        all.trials.extend(sides.trials);
+    }
+    let page = page(&all);
+    let rows = between(first_screen(&page), "<div class=\"outcome", "<ul class=\"legend")[0];
+    let (open, folded) = rows.split_once("<details").unwrap();
+    let count = |part: &str| part.matches("class=\"load\"").count();
+    assert_eq!((count(open), count(folded)), (8, 3));
+    assert!(folded.contains("3 more rows"), "{}", text(folded));
 }
 
 #[test]
@@ -138,7 +245,7 @@ fn one_side_has_its_costs_and_no_ratio() {
     let screen = first_screen(&page);
     assert!(screen.contains("<h1>veth carries rr-200-1000 at 998 trans/sec.</h1>"), "{}", text(screen));
     assert!(screen.contains("<strong>veth</strong>") && screen.contains("client 401"), "{}", text(screen));
-    for absent in ["class=\"card", "word better", "badge", " times "] {
+    for absent in ["class=\"outcome", "word better", "badge", " times "] {
         assert!(!screen.contains(absent), "`{absent}` in {}", text(screen));
     }
 }
@@ -153,16 +260,20 @@ fn each_of_three_sides_has_a_bar_and_its_ratios() {
         ["level plain", "level reno", "level bbr"]
     );
     assert!(screen.contains("<b>rr-200-1000, 1 pair, veth</b>"), "what the sides have in common: {}", text(screen));
-    let against: Vec<String> = between(screen, "<p class=\"against\">", "</p>").into_iter().map(text).collect();
-    assert_eq!(against, ["level reno against level plain", "level bbr against level plain"]);
-    assert_eq!(between(screen, "<div class=\"card ", "\""), ["worse", "worse", "equivalent", "equivalent"]);
     assert_order(
         screen,
         &[
-            "<h1>reno carries 0.5 of what plain does for 2.0 times the CPU time: better in 0 of 2 figures, worse in 2.</h1>",
-            "<p class=\"lead\">bbr against plain, in rate and CPU time: better in 0 of 2 figures, the same in 2.</p>",
+            "<h1>Level reno has 0.5 of the rate of level plain for 2.0 times the CPU time per unit.</h1>",
+            "<p class=\"lead\">Level bbr against level plain, in rate and CPU time: better in 0 of 2 figures, equivalent in 2.</p>",
+            "Level reno against plain: veth (kernel), MTU 1,500",
+            "Level bbr against plain: veth (kernel), MTU 1,500",
+            "The rate with level reno is <b>0.500 times</b> that with level plain",
+            "Noise floor here (level bbr)",
         ],
     );
+    let rows = between(screen, "<div class=\"outcome", "<ul class=\"legend")[0];
+    assert_eq!(between(rows, "<span class=\"word ", "\""), ["worse", "worse", "equivalent", "equivalent"]);
+    assert!(!screen.contains("The rate with level bbr"), "a rate without a difference is explained");
 }
 
 #[test]
@@ -197,28 +308,48 @@ fn more_sides_than_the_picture_has_room_for_are_counted() {
 }
 
 #[test]
-fn the_picture_shows_a_cell_that_became_worse_before_those_that_became_better() {
-    let shown = |factors: [f64; 3]| {
+fn the_picture_of_the_cpu_time_shows_the_middle_row_of_every_plan() {
+    let shown = |factors: &[f64]| {
         let mut all = run(&[]);
-        for (clients, cpu) in [1, 2, 3].into_iter().zip(factors) {
-            let mut sides = run(&[("veth", "plain", 1.0, 1.0), ("hipersockets", "plain", 1.0, cpu)]);
+        for (clients, cpu) in (1..).zip(factors) {
+            let mut sides = run(&[("veth", "plain", 1.0, 1.0), ("hipersockets", "plain", 1.0, *cpu)]);
             sides.trials.iter_mut().for_each(|trial| trial.cell.clients = clients);
             all.trials.extend(sides.trials);
         }
         let page = page(&all);
-        let answer = between(&page, "<h1>", "</h1>")[0].to_owned();
-        let costs = "<section id=\"costs\"><h2>Where the CPU time goes</h2><p class=\"soft\"><b>";
-        (answer, text(between(&page, costs, "<h2>")[0]))
+        text(between(&page, "<p class=\"shown\">", "</p>")[0])
     };
-    let (answer, cell) = shown([0.5, 1.5, 0.9]);
-    assert!(cell.starts_with("rr-200-1000, 2 pairs"), "{cell}");
-    let both = "better in 2 of 6 figures, worse in 1, the same in 3.";
-    assert!(answer.ends_with(both), "both directions: {answer}");
-    let (answer, cell) = shown([0.1, 0.9, 0.5]);
-    assert!(cell.starts_with("rr-200-1000, 3 pairs"), "the middle, not the largest difference: {cell}");
-    let reason = "Of the 3 cells in which a main figure became better, this one is in the middle by ratio of CPU time.";
-    assert!(cell.contains(reason), "{cell}");
-    assert!(answer.contains("better in 3 of 6 figures"), "{answer}");
+    for (factors, pairs, count) in [
+        (&[0.5, 1.5, 0.9][..], 3, 3),
+        (&[0.1, 0.9, 0.5], 3, 3),
+        (&[0.1, 0.9, 0.5, 0.7], 4, 4),
+        (&[1.2, 1.5, 2.0], 2, 3),
+    ] {
+        let words = format!(
+            "rr-200-1000, {pairs} pairs: the middle one of {count} rows above, in order of their ratios of CPU time."
+        );
+        let shown = shown(factors);
+        assert!(shown.starts_with(&words), "{factors:?}: {shown}");
+    }
+}
+
+#[test]
+fn a_level_says_what_it_changes() {
+    use siga_plan::level::Guests;
+    let mut run = run(&[("hipersockets", "420", 1.0, 1.0), ("hipersockets", "430", 2.0, 0.5)]);
+    let level = |packing: bool, waiting: &str| -> Guests {
+        let text = format!("{{\"driver\": {{\"packing\": {packing}}}, \"waiting\": \"{waiting}\"}}");
+        serde_json::from_str(&text).unwrap()
+    };
+    for (name, packing, waiting) in [("420", false, "block"), ("430", true, "adaptive")] {
+        let own = run.levels.iter_mut().find(|level| level.name == name).unwrap();
+        (own.about, own.guests) = (format!("about {name}"), Some(level(packing, waiting)));
+    }
+    let screen = text(first_screen(&page(&run)));
+    assert_order(
+        &screen,
+        &["level 420, MTU 1,500 about 420", "level 430, MTU 1,500 as 420, with packing; waiting: adaptive"],
+    );
 }
 
 #[test]
@@ -240,7 +371,7 @@ fn a_run_without_verdict_claims_nothing() {
         let screen = first_screen(&page);
         assert!(screen.contains(&format!("<h1>{answer}</h1>")), "{}", text(screen));
         assert!(screen.contains(&format!("<strong>{reason}</strong>")), "{}", text(screen));
-        for claim in ["has 3", "takes 0.25", "card better", "better</span>"] {
+        for claim in ["has 3", "takes 0.25", "figure better", "better</span>", "The rate with siga is"] {
             assert!(!screen.contains(claim), "{reason}: `{claim}` in {}", text(screen));
         }
     }
@@ -265,6 +396,7 @@ fn a_disturbed_round_has_a_mark_and_its_reason() {
         text(screen)
     );
     assert!(text(screen).contains("Damaged: trials.jsonl: a line was cut."), "{}", text(screen));
+    assert!(text(screen).contains("Host: 1 of 12 rounds disturbed; 11 count."), "{}", text(screen));
 }
 
 #[test]
@@ -303,8 +435,8 @@ fn each_side_of_a_workload_has_a_mark_with_all_its_figures() {
     for figure in [
         "hipersockets, rr-200-1000, 1 pair",
         "rate: 2,995 trans/sec (mean of 12 trials",
-        "CPU: 200 us/trans",
-        "client: 100 us/trans",
+        "CPU: 200 µs/trans",
+        "client: 100 µs/trans",
         "by ",
         "rate: 3.00x (95%: 3.00 to 3.00), better",
         "CPU time: 0.250x",

@@ -1,9 +1,8 @@
-//! The top of the page: the answer in one sentence, the verdicts by number, and what was measured under which conditions.
+//! The top of the page: the question, the answer in one sentence, and what was measured under which conditions.
 
 use super::ShownRun;
-use super::forest::word;
+use super::plot::micro;
 use crate::words::{counted, number};
-use crate::zvm::answers::{counts, measured};
 use maud::{Markup, html};
 use siga_model::error::Result;
 use siga_results::judge::{Comparison, Metric, Row, Subject, Verdict};
@@ -13,11 +12,19 @@ use std::collections::BTreeSet;
 /// Maximum number of comparisons that the top of the page answers with a sentence each.
 const SENTENCES_MAX: usize = 4;
 
+/// Returns the question that the page answers: that of the plan, if the page has one run and its plan has one.
+pub(super) fn question(shown: &[ShownRun<'_>]) -> Option<String> {
+    match shown {
+        [one] if !one.run.plan.question.is_empty() => Some(one.run.plan.question.clone()),
+        _ => None,
+    }
+}
+
 /// Returns the sentences that answer what the page is about. For one run, this is the answer to the question of its plan. Without such
 /// an answer, there is a sentence for each comparison, at most [`SENTENCES_MAX`], or one that says what was measured.
 pub(super) fn sentences(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Result<Vec<String>> {
     let planned = match shown {
-        [one] => crate::answer::of(one.run, &one.judged)?,
+        [one] => micro(&crate::answer::heading(one.run, &one.judged)?),
         _ => String::new(),
     };
     let judged: Vec<&Comparison> = comparisons.iter().filter(|comparison| !comparison.emulated).collect();
@@ -158,41 +165,6 @@ fn short(ratio: f64) -> String {
     format!("{ratio:.places$}")
 }
 
-/// Returns the verdicts on the main figures of all comparisons by number, in colour and in words.
-pub(super) fn verdicts(comparisons: &[Comparison]) -> Markup {
-    let rows =
-        || comparisons.iter().filter(|one| !one.emulated).flat_map(|one| &one.rows).filter(|row| row.metric.is_main());
-    let all = rows().count();
-    let kinds = [
-        Verdict::Better,
-        Verdict::Worse,
-        Verdict::Equivalent,
-        Verdict::Inconclusive { trials: None },
-        Verdict::NotComparable { reason: String::new() },
-    ];
-    let counts = kinds.iter().map(|kind| (kind, rows().filter(|row| row.verdict.name() == kind.name()).count()));
-    let counts: Vec<_> = counts.filter(|(_, count)| *count > 0).collect();
-    html! {
-        @if all > 0 {
-            p class="verdicts" {
-                @for (kind, count) in &counts { span class="badge" { (word(kind)) " in " b { (count) } " of " (all) } }
-            }
-        }
-    }
-}
-
-/// Returns how many findings of z/VM's report hold, for runs that were compared with it.
-pub(super) fn findings(shown: &[ShownRun<'_>]) -> Markup {
-    html! {
-        @for one in shown.iter().filter(|one| !one.repeat.judged.is_empty()) {
-            p class="lead" {
-                "z/VM's report on levels 420 and 430: " (counts(&measured(&one.repeat).0).replacen("Of", "of", 1)) ". "
-                a href="#findings" { "Each finding with its cases" }
-            }
-        }
-    }
-}
-
 /// Returns what was measured, where and when.
 pub(super) fn conditions(shown: &[ShownRun<'_>]) -> Markup {
     html! { @for one in shown { p class="soft conditions" { @if shown.len() > 1 { b { (one.name) } ": " } (condition(one)) } } }
@@ -203,11 +175,17 @@ fn condition(shown: &ShownRun<'_>) -> String {
     let (environment, rounds) = (&run.environment, shown.judged.agreed.disturbance.rounds());
     let mut words = vec![format!("Plan {}", run.plan.name), counted(shown.judged.agreed.cells.len(), "cell")];
     words.push(counted(rounds, "round"));
-    words.push(format!("{} s a trial", run.plan.seconds));
+    words.push(format!("{} s per trial", run.plan.seconds));
     words.extend(environment.kernel.release.clone().map(|release| format!("Linux {release}")));
     words.extend(environment.cpu.online.map(|count| counted(count as usize, "CPU")));
-    words.extend(
-        environment.moment.time.clone().map(|time| time.chars().take(16).collect::<String>().replace('T', " ")),
-    );
+    words.extend(environment.moment.time.as_deref().map(minute));
     words.join(" · ")
+}
+
+/// Returns a time without its seconds, with its time zone: "2026-11-26 09:26 UTC".
+fn minute(time: &str) -> String {
+    let minute = time.chars().take(16).collect::<String>().replace('T', " ");
+    // Times in records are in UTC; another zone has its offset.
+    let zone = if time.ends_with('Z') { " UTC" } else { "" };
+    format!("{minute}{zone}")
 }

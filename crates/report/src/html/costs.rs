@@ -1,19 +1,18 @@
-//! The picture at the top of the page: where the CPU time of one unit of work goes on each side, to one scale, with the rate beside
-//! it, and the ratios of the sides in large figures.
+//! The picture of the CPU time on the first screen: where the CPU time of one unit of work goes on each side, to one scale, and what
+//! the difference in rate is made of.
 //!
-//! The picture shows one workload with one number of client-server pairs; the charts below it show all. If some cells became better
-//! and others worse, it shows one that became worse. Otherwise it shows the cell in the middle, not the one with the largest
-//! difference.
+//! The picture shows one workload with one number of client-server pairs: the row in the middle of the first picture, in order of
+//! the ratios of CPU time. So it is neither the most favourable nor the least favourable one.
 
 use super::ShownRun;
 use super::bars::{Fill, stretches};
-use super::forest::{self, Ratio, class, word};
-use super::plot::{Scale, percent, px};
-use super::sides::{FIGURES, Judged, Side, all, load, names};
+use super::forest::{Ratio, word};
+use super::plot::{Scale, micro, percent, px};
+use super::sides::{Judged, Network, Side, all, changes, load, names, network};
 use super::tables::{PARTS, parts};
 use super::verdict::interval;
 use crate::table::charged;
-use crate::words::{cpu_scale, number};
+use crate::words::{cpu_scale, noise_floor, number};
 use maud::{Markup, html};
 use siga_plan::matrix::Cell;
 use siga_plan::workload::Unit;
@@ -37,38 +36,38 @@ pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Opt
     let selected = select(shown, comparisons)?;
     let sides = &selected.sides;
     let first = sides.first()?;
-    let (scale, unit) = cpu_scale(first.cell().workload.unit());
     let names = names(sides);
     let most = sides.iter().map(|side| charged(&side.summary.cpu).max(side.summary.cpu.total.total));
     let across = Scale::Linear { high: most.filter(|most| most.is_finite()).fold(f64::MIN_POSITIVE, f64::max) };
     let judged: Vec<Option<Judged<'_>>> =
         sides.iter().map(|side| side.judged(comparisons.iter(), first.cell())).collect();
     let common = if names.common.is_empty() { String::new() } else { format!(", {}", names.common) };
-    let a_unit = match first.cell().workload.unit() {
-        Unit::Transaction => "transaction",
-        Unit::Megabyte => "megabyte of payload",
-        Unit::Run => "run",
-    };
+    let a_unit = a_unit(first.cell().workload.unit());
     let whose =
         if first.cell().workload.is_command() { "of all processes of the command" } else { "of the whole host" };
     Some(html! {
-        p class="soft" { b { (load(first.cell())) (common) } ": CPU time " (whose) " for one " (a_unit) "; shorter is better." }
+        p class="shown" {
+            b { (load(first.cell())) (common) } (selected.reason)
+            ". CPU time " (whose) " for one " (a_unit) "; shorter is better."
+        }
         div class="costs" {
-            @for (side, name) in sides.iter().zip(&names.own) {
-                (bar(side, name, across, (scale, unit)))
-            }
+            @for (side, name) in sides.iter().zip(&names.own) { (bar(side, name, first, sides, across)) }
         }
         @if selected.left_out > 0 {
             p class="note" { (selected.left_out) " more sides of this workload are in the charts below." }
         }
-        @let compared: Vec<_> = judged.iter().zip(&names.own).filter_map(|(judged, name)| Some((judged.as_ref()?, name))).collect();
-        @for (judged, name) in &compared { (cards(judged, name, compared.len() > 1, sides, &names.own)) }
-        @if !compared.is_empty() {
-            p class="note" {
-                (selected.reason) " The verdicts at the top count three figures of each cell: rate, CPU time per unit and p99 latency."
-            }
+        @for (side, judged) in sides.iter().zip(&judged) {
+            @if let Some(judged) = judged { (made_of(side, judged, sides, &names.own)) }
         }
     })
+}
+
+fn a_unit(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Transaction => "transaction",
+        Unit::Megabyte => "megabyte of payload",
+        Unit::Run => "run",
+    }
 }
 
 /// Selects the sides to show: those of one pair of compared cells, and all others that are compared with the same base. Without a
@@ -77,7 +76,7 @@ fn select<'a>(shown: &'a [ShownRun<'a>], comparisons: &[Comparison]) -> Option<S
     let mut sides = all(shown);
     let judged = || comparisons.iter().filter(|comparison| !comparison.emulated);
     let mut reason = String::new();
-    match judged().find_map(chosen) {
+    match shown_row(comparisons) {
         Some((row, words)) => {
             reason = words;
             let is_compared = |cell: &Cell| {
@@ -102,57 +101,89 @@ fn is_positive(summary: &Summary) -> bool {
     total.is_finite() && total > 0.0 && summary.rate.is_finite()
 }
 
-/// Returns a row of the pair of cells of a comparison that the picture shows, and the reason in words.
-fn chosen(comparison: &Comparison) -> Option<(&Row, String)> {
-    let cells: Vec<&[Row]> =
-        comparison.rows.chunk_by(|one, next| one.base == next.base && one.new == next.new).collect();
-    let has = |rows: &[Row], verdict: &Verdict| rows.iter().any(|row| row.metric.is_main() && row.verdict == *verdict);
-    let of = |verdict: Verdict| -> Vec<&[Row]> { cells.iter().copied().filter(|rows| has(rows, &verdict)).collect() };
-    let (better, worse) = (of(Verdict::Better), of(Verdict::Worse));
-    let (mut candidates, words) = match (better.is_empty(), worse.is_empty()) {
-        (false, false) => (worse, "cells in which a main figure became worse"),
-        (true, true) => (cells.clone(), "cells"),
-        (false, true) => (better, "cells in which a main figure became better"),
-        (true, false) => (worse, "cells in which a main figure became worse"),
-    };
-    let size = |rows: &[Row]| {
-        let ratio = |metric: Metric| rows.iter().find(|row| row.metric == metric).map(|row| row.ratio);
-        ratio(Metric::TOTAL).or_else(|| ratio(Metric::Rate)).unwrap_or(1.0)
-    };
-    candidates.sort_by(|one, other| size(one).total_cmp(&size(other)));
-    let middle = candidates.get(candidates.len() / 2)?;
-    let reason = match candidates.len() {
-        0 | 1 if cells.len() == 1 => String::new(),
-        1 => format!("This is the only one of {} {words}.", cells.len()),
-        2 => format!("Of the 2 {words}, this one has the larger ratio of CPU time."),
-        count => format!("Of the {count} {words}, this one is in the middle by ratio of CPU time."),
+/// Returns a row of the pair of cells that the picture shows, and how it was selected, in words: of the first comparison, the pair in
+/// the middle by ratio of CPU time. Of an even number of pairs, it is the less favourable of the two in the middle.
+pub(super) fn shown_row(comparisons: &[Comparison]) -> Option<(&Row, String)> {
+    let comparison = comparisons.iter().find(|one| !one.emulated && !one.rows.is_empty())?;
+    let cells = comparison.rows.chunk_by(|one, next| one.base == next.base && one.new == next.new);
+    let mut cells: Vec<&[Row]> = cells.collect();
+    let never = |row: &&Row| matches!(row.verdict, Verdict::NotComparable { .. });
+    let of =
+        |rows: &[Row], metric: Metric| rows.iter().find(|row| row.metric == metric && !never(row)).map(|row| row.ratio);
+    // A pair without a ratio of CPU time is shown only if there is no other.
+    let is_first = |rows: &&[Row]| of(rows, Metric::TOTAL).is_some();
+    if cells.iter().any(is_first) {
+        cells.retain(is_first);
+    }
+    let size = |rows: &[Row]| of(rows, Metric::TOTAL).or_else(|| of(rows, Metric::Rate)).unwrap_or(1.0);
+    cells.sort_by(|one, other| size(one).total_cmp(&size(other)));
+    let middle = cells.get(cells.len() / 2)?;
+    let reason = match cells.len() {
+        1 => String::new(),
+        count => format!(": the middle one of {count} rows above, in order of their ratios of CPU time"),
     };
     Some((middle.first()?, reason))
 }
 
-/// Returns the bar of one side, with the CPU time of each component and the rate as text.
-fn bar(side: &Side<'_>, name: &str, across: Scale, (scale, unit): (f64, &str)) -> Markup {
-    const HEIGHT: f64 = 34.0;
+/// Returns how many CPUs worked on average: units per second times CPU time per unit.
+fn busy(summary: &Summary) -> f64 {
+    summary.rate * summary.cpu.total.total / 1_000.0
+}
+
+/// Returns the bar of one side with its CPU time per unit, the CPU time of each component, and the rate as text.
+fn bar(side: &Side<'_>, name: &str, first: &Side<'_>, sides: &[Side<'_>], across: Scale) -> Markup {
+    const HEIGHT: f64 = 30.0;
     let (summary, cpu) = (side.summary, &side.summary.cpu);
+    let (scale, unit) = cpu_scale(side.cell().workload.unit());
     let total = percent(across.at(cpu.total.total));
     let named = parts(cpu).into_iter().zip(PARTS).filter(|((_, value), _)| *value > 0.0);
     // A residue of less than a hundredth of the total is not visible in the bar.
     let named = named.filter(|((fill, value), _)| *fill != Fill::Residue || *value > cpu.total.total / 100.0);
+    let cpus = side.shown.run.environment.cpu.online.map(|count| format!(" of {count}")).unwrap_or_default();
     html! {
         div class="cost" {
-            div class="side" { strong { (name) } " " span class="soft" { (side.about()) } }
+            div class="side" {
+                @if let Some(network) = network(&side.cell().path).filter(|_| is_path(sides)) { (network.name()) ": " }
+                strong { (name) }
+                @if let Some(mtu) = side.cell().mtu { span class="mtu" { ", MTU " (number(mtu.into())) } }
+                @let about = about(side, first, sides);
+                @if !about.is_empty() { " " span class="soft" { (about) } }
+            }
             svg class="plot" width="100%" height=(px(HEIGHT)) aria-hidden="true" {
                 (stretches(&parts(cpu), across, 3.0, HEIGHT - 6.0))
                 line class="total" x1=(total) x2=(total) y1="0" y2=(px(HEIGHT)) {}
             }
-            p class="rate" { b { (number(summary.rate)) } " " span class="soft" { (summary.cell.workload.unit().rate_name()) } }
+            p class="total-of" { b { (number(cpu.total.total * scale)) } " " (micro(unit)) }
             p class="parts" {
-                b { (number(cpu.total.total * scale)) " " (unit) } ": "
                 @for ((fill, value), (_, name)) in named {
                     span class="part" { (swatch(fill)) (name) " " (number(value * scale)) } " "
                 }
             }
+            p class="rate" {
+                "rate " b { (number(summary.rate)) } " " (summary.cell.workload.unit().rate_name())
+                @if busy(summary).is_finite() { ", with " b { (number(busy(summary))) } (cpus) " CPUs busy" }
+            }
         }
+    }
+}
+
+/// Returns whether the sides differ in their paths.
+fn is_path(sides: &[Side<'_>]) -> bool {
+    sides.iter().any(|side| side.cell().path != sides[0].cell().path)
+}
+
+/// Returns what distinguishes a side, in a few words: its path, or else what its level changes.
+fn about(side: &Side<'_>, first: &Side<'_>, sides: &[Side<'_>]) -> String {
+    if is_path(sides) || sides.iter().all(|other| other.cell().level == first.cell().level) {
+        return side.about();
+    }
+    match (first.level(), side.level()) {
+        (Some(base), Some(own)) if base.name != own.name => {
+            let changes = changes(base, own);
+            if changes.is_empty() { own.about.clone() } else { format!("as {}, with {changes}", base.name) }
+        }
+        (_, Some(own)) => own.about.clone(),
+        (_, None) => String::new(),
     }
 }
 
@@ -165,44 +196,47 @@ pub(super) fn swatch(fill: Fill) -> Markup {
     }
 }
 
-/// Returns the ratios of the main figures of one side to its base in large figures.
-fn cards(judged: &Judged<'_>, name: &str, named: bool, sides: &[Side<'_>], names: &[String]) -> Markup {
-    let rows = || judged.rows.iter().flatten();
-    let ratios: Vec<Ratio<'_>> = rows().map(|row| ratio(row)).collect();
-    let scale = forest::scale(ratios.iter());
-    let base = sides.iter().position(|side| Some(side.cell()) == judged.base()).map(|at| names[at].as_str());
-    let base = base.unwrap_or(&judged.comparison.base);
+/// Returns what the difference in rate is made of, the ratio of latency, and the noise floors of these cells.
+fn made_of(side: &Side<'_>, judged: &Judged<'_>, sides: &[Side<'_>], names: &[String]) -> Markup {
+    let [rate, cpu, p99] = judged.rows;
+    let name = |at: Option<usize>| match at {
+        Some(at) => match network(&sides[at].cell().path).filter(|_| sides.len() == 2 && is_mixed(sides)) {
+            Some(Network::Siga) => "siga".to_owned(),
+            Some(Network::Kernel) => "the kernel".to_owned(),
+            None => names[at].clone(),
+        },
+        None => judged.comparison.base.clone(),
+    };
+    let own = sides.iter().position(|other| std::ptr::eq(other.summary, side.summary));
+    let base = sides.iter().position(|other| Some(other.cell()) == judged.base());
+    let (new, old) = (name(own), name(base));
+    let decided = |row: &&Row| matches!(row.verdict, Verdict::Better | Verdict::Worse);
+    let before = base.map(|at| busy(sides[at].summary)).filter(|busy| busy.is_finite());
+    let per = a_unit(side.cell().workload.unit());
     html! {
-        @if named { p class="against" { strong { (name) } " against " (base) } }
-        div class="cards" {
-            @for (row, (_, noun)) in judged.rows.iter().zip(FIGURES) {
-                @if let Some(row) = row { (card(row, noun, base, scale)) }
+        p class="made-of" {
+            @if let (Some(rate), Some(cpu), Some(before)) = (rate.filter(decided), cpu, before) {
+                "The rate with " (new) " is " b { (number(rate.ratio)) " times" } " that with " (old) ": "
+                "each " (per) " takes " b { (number(cpu.ratio)) " times" } " the CPU time, and " b { (number(busy(side.summary))) }
+                " CPUs are busy instead of " (number(before)) ". "
             }
+            @if let Some(p99) = p99 {
+                "p99 latency (99% take less): " (word(&p99.verdict)) ", " b { (number(p99.ratio)) " times" }
+                @if let Some((low, high)) = interval(p99) { " (95%: " (number(low)) " to " (number(high)) ")" } ". "
+            }
+        }
+        @let floors: Vec<String> = [("rate", rate), ("CPU time", cpu), ("p99 latency", p99)].into_iter()
+            .filter_map(|(name, row)| Some(format!("{name} {}", noise_floor(Some(row?.noise_floor?)))))
+            .collect();
+        @if !floors.is_empty() {
+            p class="note" { "Noise floor here" @if sides.len() > 2 { " (" (new) ")" } ": " (floors.join(", ")) "; two equal sides can be this far apart." }
         }
     }
 }
 
-fn card(row: &Row, noun: &str, base: &str, scale: Scale) -> Markup {
-    let per = match (row.metric, row.new.workload.unit()) {
-        (Metric::Cpu(..), Unit::Transaction) => " per transaction",
-        (Metric::Cpu(..), Unit::Megabyte) => " per MB",
-        (Metric::Cpu(..), Unit::Run) => " per run",
-        (Metric::Rate | Metric::P50 | Metric::P99 | Metric::Sent | Metric::Loss | Metric::Jitter, _) => "",
-    };
-    html! {
-        div class={ "card " (class(&row.verdict)) } {
-            p class="ratio" { (number(row.ratio)) span class="times" { " times" } }
-            p class="of" { "the " (noun) (per) " of " (base) }
-            svg class="plot" width="100%" height="18" aria-hidden="true" { (forest::plot(&ratio(row), scale, 18.0)) }
-            p class="interval" {
-                @match interval(row) {
-                    Some((low, high)) => { "95%: " (number(low)) " to " (number(high)) }
-                    None => { "no interval: too few rounds" }
-                }
-            }
-            p class="said" { (word(&row.verdict)) }
-        }
-    }
+/// Returns whether some sides are the kernel's and others siga's.
+fn is_mixed(sides: &[Side<'_>]) -> bool {
+    sides.iter().any(|side| network(&side.cell().path) != network(&sides[0].cell().path))
 }
 
 /// Returns the ratio of a row as it is drawn.

@@ -43,17 +43,42 @@ pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Mar
         }
         @if let Some(floor) = noise_floor(comparisons) {
             p class="note" {
-                "Noise floor: in the least certain cell, two equal sides can differ by up to " (crate::words::noise_floor(Some(floor)).trim_start_matches('±')) " in rate or CPU time."
+                "Largest noise floor of all rows: two equal sides can differ by up to " (crate::words::noise_floor(Some(floor)).trim_start_matches('±')) " in rate or CPU time there."
             }
         }
     }
 }
 
-/// Returns the marks of a run's rounds. A round that is left out has a mark of another height, colour and shape.
+/// Returns the verdict on the host in a sentence, for the top of the page.
+pub(super) fn host(shown: &[ShownRun<'_>]) -> Markup {
+    let verdict = |one: &ShownRun<'_>| {
+        let disturbance = &one.judged.agreed.disturbance;
+        let is_recorded = one.run.trials.iter().any(|trial| trial.host.is_some());
+        let (disturbed, rounds) = (disturbance.disturbed(), disturbance.rounds());
+        match disturbed {
+            0 if is_recorded => format!("nothing disturbed the {}", counted(rounds, "round")),
+            0 => "the records do not say what disturbed the rounds".to_owned(),
+            _ => format!("{disturbed} of {} disturbed; {} count", counted(rounds, "round"), rounds - disturbed),
+        }
+    };
+    html! {
+        p class="host" {
+            a href="#quiet" { "Host" } ": "
+            @for (at, one) in shown.iter().enumerate() {
+                @if at > 0 { "; " }
+                @if shown.len() > 1 { (one.name) ": " }
+                (verdict(one))
+            }
+            "."
+        }
+    }
+}
+
+/// Returns the marks of a run's rounds, all of one size. The mark of a disturbed round has another colour, and a cross.
 fn strip(shown: &ShownRun<'_>) -> Markup {
     let disturbance = &shown.judged.agreed.disturbance;
     let slots: BTreeSet<Slot> = shown.run.trials.iter().map(TrialRecord::slot).collect();
-    let says = format!("{} of {} rounds were disturbed", disturbance.disturbed(), disturbance.rounds());
+    let says = format!("{} of {} rounds disturbed", disturbance.disturbed(), disturbance.rounds());
     let title = |slot: &Slot| {
         let words = disturbance.round(*slot).unwrap_or_else(|| "undisturbed".to_owned());
         format!("round {}: {words}", slot.1 + 1)
@@ -61,7 +86,8 @@ fn strip(shown: &ShownRun<'_>) -> Markup {
     html! {
         div class="strip" role="img" aria-label=(says) {
             @for slot in slots.iter().take(ROUNDS_MAX) {
-                i class=[disturbance.is_disturbed(*slot).then_some("disturbed")] title=(title(slot)) {}
+                @let is_disturbed = disturbance.is_disturbed(*slot);
+                i class=[is_disturbed.then_some("disturbed")] title=(title(slot)) { @if is_disturbed { "×" } }
             }
         }
         @if slots.len() > ROUNDS_MAX { p class="note" { "The first " (ROUNDS_MAX) " of " (slots.len()) " rounds." } }

@@ -296,7 +296,7 @@ fn latency(title: String, items: &[Item<'_>]) -> Result<Option<Figure>> {
     for (label, us) in &all {
         let point = |(quantile, us): &(f64, f64)| {
             rows.push(vec![label.clone(), name(*quantile), number(*us)]);
-            let says = format!("{label}\n{} of exchanges took at most {} us", name(*quantile), number(*us));
+            let says = format!("{label}\n{} of exchanges took at most {} µs", name(*quantile), number(*us));
             Point { x: across(*quantile), y: *us, interval: None, says }
         };
         let points = us.iter().map(point).collect();
@@ -316,8 +316,8 @@ fn latency(title: String, items: &[Item<'_>]) -> Result<Option<Figure>> {
     let across = Across { title: "percentile (log scale of the tail)".into(), ticks };
     Ok(Some(Figure {
         about: "From the median trial. A percentile is shown only if at least ten exchanges took longer.".into(),
-        drawing: lines(&drawn, &title, &across, scale, "latency in us (log scale)"),
-        head: heads(&["series", "percentile", "latency, us"]),
+        drawing: lines(&drawn, &title, &across, scale, "latency in µs (log scale)"),
+        head: heads(&["series", "percentile", "latency, µs"]),
         numbers: 1..3,
         rows,
         left_out: series_left_out(count),

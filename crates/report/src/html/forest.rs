@@ -62,7 +62,7 @@ pub(super) fn scale<'a>(ratios: impl Iterator<Item = &'a Ratio<'a>> + Clone) -> 
 
 /// Draws a ratio with its interval, its noise floor and the line at 1, `height` pixels high.
 pub(super) fn plot(ratio: &Ratio<'_>, scale: Scale, height: f64) -> Markup {
-    let (middle, one) = (height / 2.0, percent(scale.at(1.0)));
+    let middle = height / 2.0;
     let noise = ratio.noise.map(|noise| (scale.at((1.0 - noise).max(0.0)), scale.at(1.0 + noise)));
     let (from, to) = (scale.at(0.98), scale.at(1.02));
     html! {
@@ -70,12 +70,19 @@ pub(super) fn plot(ratio: &Ratio<'_>, scale: Scale, height: f64) -> Markup {
         @if let Some((from, to)) = noise {
             rect class="noise" x=(percent(from)) width=(percent(to - from)) y=(px(middle - 5.0)) height="10" {}
         }
-        line class="reference" x1=(one) x2=(one) y1="0" y2=(px(height)) {}
-        @if let Some(interval) = ratio.interval { (whisker(scale, interval, middle)) }
+        (same(scale, height))
         svg class={ "shape " (class(ratio.verdict)) } x=(percent(scale.at(ratio.value))) y=(px(middle)) width="1" height="1" {
             path d=(outline(ratio.verdict)) {}
         }
+        // The whisker lies on the shape, so that the shape hides no part of a short interval.
+        @if let Some(interval) = ratio.interval { (whisker(scale, interval, middle)) }
     }
+}
+
+/// Draws the line at 1, `height` pixels high: both sides are the same.
+pub(super) fn same(scale: Scale, height: f64) -> Markup {
+    let one = percent(scale.at(1.0));
+    html! { line class="reference" x1=(one) x2=(one) y1="0" y2=(px(height)) {} }
 }
 
 /// Returns the CSS class of a verdict.

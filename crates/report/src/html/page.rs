@@ -45,6 +45,8 @@ impl Section {
 pub(super) struct Top {
     /// The title of the page: what kind of report it is, and of which runs.
     pub(super) title: String,
+    /// What stands above the heading: the question, or the title.
+    pub(super) question: String,
     /// The heading: the answer in a sentence.
     pub(super) answer: String,
     /// What stands below the heading.
@@ -106,7 +108,7 @@ pub(super) fn page(top: &Top, sections: &[Section], first: usize, downloads: &[D
             }
             body {
                 (patterns())
-                header { p class="title" { (top.title) } h1 { (top.answer) } (top.lead) }
+                header { p class="title" { (top.question) } h1 { (top.answer) } (top.lead) }
                 main {
                     @for section in above { (section_of(section)) }
                     nav aria-label="Contents" {

@@ -127,6 +127,22 @@ pub(super) fn px(value: f64) -> String {
     format!("{value:.1}")
 }
 
+/// Returns a text with the unit sign for microseconds: "12 µs/trans" for "12 us/trans". A name that is "us" stays: only "us" after a
+/// number, and "us/trans", are units.
+pub(super) fn micro(text: &str) -> String {
+    let text = text.replace("us/trans", "µs/trans");
+    let mut all = String::new();
+    let mut rest = text.as_str();
+    while let Some((before, after)) = rest.split_once(" us") {
+        let is_unit = before.ends_with(|letter: char| letter.is_ascii_digit())
+            && !after.starts_with(|letter: char| letter.is_alphanumeric() || "-_".contains(letter));
+        all += before;
+        all += if is_unit { " µs" } else { " us" };
+        rest = after;
+    }
+    all + rest
+}
+
 /// Draws an interval as a whisker: a horizontal line with a short vertical cap at each end. An end outside the scale has no cap,
 /// which shows that the whisker is cut off there.
 pub(super) fn whisker(scale: Scale, (low, high): (f64, f64), y: f64) -> Markup {
@@ -175,6 +191,13 @@ mod tests {
         {
             assert_eq!(tick(value), text);
         }
+    }
+
+    #[test]
+    fn microseconds_have_their_sign_and_names_stay() {
+        assert_eq!(micro("us/trans"), "µs/trans");
+        assert_eq!(micro("costs 7.30 us of CPU (8 us)"), "costs 7.30 µs of CPU (8 µs)");
+        assert_eq!(micro("level us against 1 user"), "level us against 1 user");
     }
 
     #[test]

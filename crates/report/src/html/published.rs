@@ -61,7 +61,12 @@ pub(super) fn page() -> Result<String> {
              kinds of connectivity, and virtual against real channel-to-channel devices."
         }
     };
-    let top = Top { title: "The published tables".to_owned(), answer: answer(&tables), lead };
+    let top = Top {
+        title: "The published tables".to_owned(),
+        question: "The published tables".to_owned(),
+        answer: answer(&tables),
+        lead,
+    };
     Ok(page::page(&top, &sections, 1, &downloads))
 }
 

@@ -3,11 +3,14 @@
 
 use super::ShownRun;
 use crate::words::{number, pairs};
+use serde_json::Value;
+use siga_plan::level::Level;
 use siga_plan::matrix::Cell;
 use siga_plan::route::Route;
 use siga_plan::work::Work;
 use siga_results::judge::{Comparison, Metric, Row};
 use siga_results::summary::Summary;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// One side: the summary of a cell, with the run that measured it.
 #[derive(Debug, Clone, Copy)]
@@ -55,15 +58,19 @@ impl<'a> Side<'a> {
         self.cell().workload == workload && self.cell().clients == clients
     }
 
-    /// Returns the path of the side in words, with its MTU: "two namespaces, one veth pair; MTU 1,500".
+    /// Returns the path of the side in words: "two namespaces, one veth pair".
     pub(super) fn about(&self) -> String {
-        let path = match self.cell().path.parse() {
-            Ok(Route::Built(kind)) => Some(kind.about().to_owned()),
-            Ok(Route::Guests(path)) => Some(path.about().to_owned()),
-            Ok(Route::Places(..) | Route::Host) | Err(_) => None,
-        };
-        let mtu = self.cell().mtu.map(|mtu| format!("MTU {}", number(mtu.into())));
-        path.into_iter().chain(mtu).collect::<Vec<_>>().join("; ")
+        match self.cell().path.parse() {
+            Ok(Route::Built(kind)) => kind.about().to_owned(),
+            // The name of the side says already that it is siga's.
+            Ok(Route::Guests(path)) => path.about().trim_start_matches("siga: ").replace(" (Figure 1)", ""),
+            Ok(Route::Places(..) | Route::Host) | Err(_) => String::new(),
+        }
+    }
+
+    /// Returns the settings of the side's level; `None` if the run does not have them.
+    pub(super) fn level(&self) -> Option<&'a Level> {
+        self.shown.run.levels.iter().find(|level| level.name == self.cell().level)
     }
 
     /// Returns the verdicts on this side in these comparisons. If it is compared with several bases, `first` is preferred, then the
@@ -92,6 +99,73 @@ impl Judged<'_> {
     /// Returns the cell with which the side is compared.
     pub(super) fn base(&self) -> Option<&Cell> {
         self.rows.iter().flatten().next().map(|row| &row.base)
+    }
+}
+
+/// The network whose stack carries the traffic of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Network {
+    /// Linux's network stack.
+    Kernel,
+    /// siga's own network.
+    Siga,
+}
+
+impl Network {
+    /// Returns the name of the network beside a path.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::Siga => "siga",
+        }
+    }
+}
+
+/// Returns the network of a path; `None` if the path does not say it.
+pub(super) fn network(path: &str) -> Option<Network> {
+    match path.parse() {
+        Ok(Route::Built(_)) => Some(Network::Kernel),
+        Ok(Route::Guests(_)) => Some(Network::Siga),
+        Ok(Route::Places(..) | Route::Host) | Err(_) => None,
+    }
+}
+
+/// Returns the settings of a level that differ from those of another, in a few words: "packing, zero copy; waiting: adaptive". A
+/// feature that is on at the level and off at the other has its name alone.
+pub(super) fn changes(base: &Level, new: &Level) -> String {
+    let flat = |level: &Level| {
+        let mut all = BTreeMap::new();
+        flatten(&serde_json::to_value(level).unwrap_or_default(), "", &mut all);
+        all.retain(|name, _| name != "name" && name != "about");
+        all
+    };
+    let (base, new) = (flat(base), flat(new));
+    let names: BTreeSet<&String> = base.keys().chain(new.keys()).collect();
+    let (mut on, mut off, mut others) = (Vec::new(), Vec::new(), Vec::new());
+    for name in names {
+        let words = name.replace('_', " ");
+        match (base.get(name), new.get(name)) {
+            (one, other) if one == other => {}
+            (_, Some(Value::Bool(true))) => on.push(words),
+            (_, Some(Value::Bool(false))) => off.push(format!("without {words}")),
+            (_, Some(Value::String(text))) if text.contains('\n') => others.push(words),
+            (_, Some(Value::String(text))) => others.push(format!("{words}: {text}")),
+            (_, Some(value)) => others.push(format!("{words}: {value}")),
+            (_, None) => others.push(format!("{words}: not set")),
+        }
+    }
+    let features = [on, off].concat().join(", ");
+    std::iter::once(features).chain(others).filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ")
+}
+
+/// Adds the leaves of a tree to `all`, each with the last part of its name.
+fn flatten(tree: &Value, name: &str, all: &mut BTreeMap<String, Value>) {
+    match tree {
+        Value::Object(members) => members.iter().for_each(|(name, value)| flatten(value, name, all)),
+        Value::Null => {}
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            all.insert(name.to_owned(), tree.clone());
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::bars::{Fill, stretches};
 use super::page::{columns, text_class};
-use super::plot::Scale;
+use super::plot::{Scale, micro};
 use super::{ShownRun, verdict};
 use crate::observer;
 use crate::overview::unit_words;
@@ -45,8 +45,8 @@ pub(super) const PARTS: [(Fill, &str); 5] = [
     (Fill::Client, "client"),
     (Fill::Router, "router"),
     (Fill::Server, "server"),
-    (Fill::Other, "other"),
-    (Fill::Residue, "residue"),
+    (Fill::Other, "other programs"),
+    (Fill::Residue, "not attributed"),
 ];
 
 /// Returns the lengths of a CPU bar's parts in CPU milliseconds per unit. A negative residue has length zero in the bar; the
@@ -90,13 +90,13 @@ fn newcomers(shown: &ShownRun<'_>) -> Markup {
 fn one(shown: &ShownRun<'_>, group: &[&Summary]) -> Markup {
     let first = &group[0].cell;
     let unit = first.workload.unit();
-    let (_, cpu) = cpu_scale(unit);
+    let cpu = micro(cpu_scale(unit).1);
     let most = group.iter().map(|summary| charged(&summary.cpu).max(summary.cpu.total.total));
     let scale = Scale::Linear { high: most.fold(f64::MIN_POSITIVE, f64::max) };
-    let heads = [unit.rate_name(), "±", "p50 us", "p99 us", cpu];
+    let heads: [&str; 5] = [unit.rate_name(), "±", "p50 µs", "p99 µs", &cpu];
     html! {
         h4 { (first.workload) ", " (pairs(first.clients)) (mark(shown.run)) }
-        p class="soft" { (unit_words(unit)) }
+        p class="soft" { (micro(unit_words(unit))) }
         div class="scroll" tabindex="0" role="region" aria-label="Table" {
             table {
                 thead { tr {

@@ -3,6 +3,7 @@
 
 use super::ShownRun;
 use super::page::{Section, heads, table};
+use super::plot::micro;
 use crate::answer;
 use crate::verdicts::{EXPLORATORY, cell_name, how, mark, pair_name, probability, ratio, sentences, summary};
 use crate::why::{self, Explained};
@@ -93,9 +94,9 @@ fn of_run(shown: &ShownRun<'_>) -> String {
     let answer = answer::of(shown.run, &shown.judged).unwrap_or_default();
     let told = headline(&shown.judged.agreed, &Answers::of(shown.run, &shown.judged.agreed, &shown.judged.comparisons));
     if answer::has_overheads(&answer) {
-        return answer;
+        return micro(&answer);
     }
-    format!("{answer}\n{told}").trim_matches('\n').to_owned()
+    micro(format!("{answer}\n{told}").trim_matches('\n'))
 }
 
 /// Maximum number of sentences of a comparison that are visible before the reader unfolds the rest. Also the maximum number of rows
@@ -330,11 +331,12 @@ pub(super) fn metric(metric: Metric) -> &'static str {
 fn scaled(metric: Metric, unit: Unit) -> (f64, String) {
     match metric {
         Metric::Rate | Metric::P50 | Metric::P99 | Metric::Sent | Metric::Loss | Metric::Jitter => {
-            (1.0, metric.unit(unit).to_owned())
+            let name = metric.unit(unit);
+            (1.0, if name == "us" { "µs" } else { name }.to_owned())
         }
         Metric::Cpu(..) => {
             let (scale, name) = cpu_scale(unit);
-            (scale, name.to_owned())
+            (scale, micro(name))
         }
     }
 }

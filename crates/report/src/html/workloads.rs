@@ -8,7 +8,7 @@ use super::bars::stretches;
 use super::costs::ratio;
 use super::forest::{self, Ratio, bands, word};
 use super::page::{Figure, figure};
-use super::plot::{Scale, percent, tick, whisker};
+use super::plot::{Scale, micro, percent, tick, whisker};
 use super::rows::grid;
 use super::sides::{FIGURES, Judged, Side, all, names};
 use super::tables::{PARTS, legend, parts};
@@ -111,6 +111,8 @@ fn lines<'a>(sides: &[Side<'a>], comparisons: &'a [Comparison]) -> Vec<Line<'a>>
 fn chart(workload: Work, all: usize, lines: &[Line<'_>], ratios: Option<Scale>) -> Figure {
     let unit = workload.unit();
     let (factor, cpu) = cpu_scale(unit);
+    let cpu = micro(cpu);
+    let cpu = cpu.as_str();
     let sides: Vec<Side<'_>> = lines.iter().map(|line| line.side).collect();
     let common = names(&sides).common;
     let most = |of: &dyn Fn(&Summary) -> f64| {
@@ -145,7 +147,7 @@ fn chart(workload: Work, all: usize, lines: &[Line<'_>], ratios: Option<Scale>) 
         }
     };
     let mut head =
-        vec!["side".to_owned(), "pairs".into(), rate_name.into(), "±".into(), "p50, us".into(), "p99, us".into()];
+        vec!["side".to_owned(), "pairs".into(), rate_name.into(), "±".into(), "p50, µs".into(), "p99, µs".into()];
     head.push(format!("CPU, {cpu}"));
     head.extend(["client", "router", "server", "other", "residue"].map(str::to_owned));
     head.extend(FIGURES.map(|(_, name)| format!("{name}, ratio")));
@@ -242,7 +244,7 @@ fn says(line: &Line<'_>, factor: f64, unit: &str) -> String {
     };
     all.push(format!("rate: {} {}{mean}", number(summary.rate), workload.unit().rate_name()));
     for (name, value) in [("p50", summary.latency.p50), ("p99", summary.latency.p99)] {
-        all.extend(value.map(|value| format!("{name}: {} us", number(value))));
+        all.extend(value.map(|value| format!("{name}: {} µs", number(value))));
     }
     for (name, figure) in COMPONENTS.iter().zip(components(summary, factor)) {
         all.push(format!("{name}: {figure} {unit}"));

@@ -34,14 +34,52 @@ pub(crate) fn measured(repeat: &Repeat) -> (Vec<&CheckedFinding>, Vec<&str>) {
     (measured, others.into_iter().map(|one| one.finding.id.as_str()).collect())
 }
 
-/// Returns one line with the number of findings for each verdict. Only findings of the report are counted, not siga's own
-/// questions.
+/// Returns one sentence, without its full stop, with the number of findings for each verdict. Only findings of the report are counted,
+/// not siga's own questions.
 pub(crate) fn counts(judged: &[&CheckedFinding]) -> String {
-    let of_report = judged.iter().filter(|one| one.finding.from != Origin::Siga);
-    let count = |verdict: FindingVerdict| of_report.clone().filter(|one| one.verdict == verdict).count();
-    let [holds, not, open] = VERDICTS.map(count);
+    let [holds, not, open] = VERDICTS.map(|verdict| of_report(judged, verdict).count());
     let all = holds + not + open;
-    format!("Of {all} findings, {holds} hold here, {not} do not hold, and {open} cannot be decided by this run")
+    let first = match holds {
+        0 => format!("None of {all} findings of z/VM's report holds here"),
+        1 => format!("1 of {all} findings of z/VM's report holds here"),
+        _ => format!("{holds} of {all} findings of z/VM's report hold here"),
+    };
+    let is_are = |count: usize| if count == 1 { "is" } else { "are" };
+    let rest = [(not, "contradicted"), (open, "inconclusive")].into_iter().filter(|(count, _)| *count > 0);
+    let rest: Vec<String> = rest.map(|(count, word)| format!("{count} {} {word}", is_are(count))).collect();
+    if rest.is_empty() { first } else { format!("{first}: {}", rest.join(", and ")) }
+}
+
+/// Returns the findings of the report with this verdict, without siga's own questions.
+fn of_report<'a>(judged: &[&'a CheckedFinding], verdict: FindingVerdict) -> impl Iterator<Item = &'a CheckedFinding> {
+    let own = |one: &&&CheckedFinding| one.finding.from != Origin::Siga && one.verdict == verdict;
+    judged.iter().filter(own).copied().collect::<Vec<_>>().into_iter()
+}
+
+/// Returns why findings are inconclusive: each kind of reason with the number of findings that have such a case. A finding can have
+/// several kinds.
+pub(crate) fn reasons(judged: &[&CheckedFinding]) -> Vec<(usize, &'static str)> {
+    let kind = |reason: &str| match reason {
+        _ if reason.starts_with("not comparable") => "a case that is not comparable",
+        _ if reason.contains("does not tell") => "a case whose CPU time this run cannot attribute",
+        _ if reason.contains("measured") => "a case that was not measured",
+        _ => "a case whose interval is too wide",
+    };
+    let mut kinds: Vec<(usize, &'static str)> = Vec::new();
+    for finding in of_report(judged, FindingVerdict::CannotTell) {
+        let own = finding.cases.iter().filter_map(|case| match &case.speaks {
+            Stance::Neither { reason } => Some(kind(reason)),
+            Stance::For | Stance::Against => None,
+        });
+        for kind in own.collect::<std::collections::BTreeSet<_>>() {
+            match kinds.iter_mut().find(|(_, known)| *known == kind) {
+                Some((count, _)) => *count += 1,
+                None => kinds.push((1, kind)),
+            }
+        }
+    }
+    kinds.sort_by(|one, other| other.0.cmp(&one.0).then(one.1.cmp(other.1)));
+    kinds
 }
 
 /// Returns the answer of a run in words. For a finding of the report, it is the name of the verdict ("holds"). For one of siga's
