@@ -147,6 +147,26 @@ fn findings(page: &str) -> &str {
 }
 
 #[test]
+fn a_replay_begins_with_its_findings() {
+    let mut run = like_tables(10);
+    let cell = ("hipersockets-routed-iucv", "rr-200-1000", 10);
+    at_430(&mut run, cell).for_each(|trial| dearer_router(trial, 3));
+    let comparisons = judge::within(&run).unwrap();
+    let page = html(&[run], &comparisons).unwrap();
+    let mut top = page.split_once("<header>").unwrap().1.split_once("</header>").unwrap().0;
+    for part in [
+        "Do the findings of z/VM's report on TCP/IP levels 420 and 430 hold here?",
+        "<h1>17 of 21 findings of z/VM's report hold here: 4 are contradicted.</h1>",
+        "A finding holds only if each of its cases agrees with the report.",
+        "<th scope=\"col\">published</th><th scope=\"col\">measured (95%)</th>",
+        "<th scope=\"row\">rate</th>",
+        "Another question is which level is better here.",
+    ] {
+        top = top.split_once(part).unwrap_or_else(|| panic!("`{part}` is absent or too early in {top}")).1;
+    }
+}
+
+#[test]
 fn findings_are_shown_with_their_measured_cases() {
     let mut run = like_tables(10);
     let cell = ("hipersockets-routed-iucv", "rr-200-1000", 10);
