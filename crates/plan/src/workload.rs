@@ -277,11 +277,8 @@ fn stream_of_datagrams(text: &str, sizes: &str) -> Result<Workload> {
     let bytes = parse_size(bytes).map_err(at)?;
     let range = STREAM_DATAGRAM_BYTES_MIN..=DATAGRAM_BYTES_MAX;
     if !range.contains(&bytes) {
-        return Err(Error::usage(format!("workload `{text}`: datagrams of {bytes} bytes")).hint(format!(
-            "their sizes go from {} to {} bytes",
-            range.start(),
-            range.end()
-        )));
+        return Err(Error::usage(format!("workload `{text}`: datagrams of {bytes} bytes are not possible"))
+            .hint(format!("their sizes go from {} to {} bytes", range.start(), range.end())));
     }
     Ok(datagrams(bytes, pace))
 }

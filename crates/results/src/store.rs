@@ -355,7 +355,7 @@ fn cannot_make(directory: &Path, error: &io::Error) -> Error {
 
 fn no_run(directory: &Path, error: &io::Error) -> Error {
     Error::usage(format!("{} is not a run directory: cannot read {PLAN}: {error}", directory.display()))
-        .hint("name a directory that `siga run` has written; its last output line is the name")
+        .hint("name a run directory; `siga run` prints its name at the end")
 }
 
 fn open_run(directory: &Path) -> Result<Directory> {

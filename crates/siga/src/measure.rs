@@ -27,8 +27,8 @@ pub(crate) struct RunArgs {
     /// Write the run to this directory. Default: a new directory in runs/.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Resume a run that was interrupted, without its finished trials. A run over ssh needs --ssh again, and a run of commands needs its
-    /// whole command line again. Default: start a new run.
+    /// Resume the interrupted run in this directory; finished trials are kept. A run over ssh needs --ssh again, and a
+    /// run of commands needs its whole command line again. Default: start a new run.
     #[arg(long, value_name = "DIR", conflicts_with = "out")]
     resume: Option<PathBuf>,
     /// Set the output format: text, json, csv or md.

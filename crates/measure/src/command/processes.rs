@@ -61,7 +61,7 @@ impl Started {
         if let Some(directory) = &order.directory {
             if !std::path::Path::new(directory).is_dir() {
                 return Err(Error::environment(format!("there is no directory {directory}"))
-                    .hint("make it, or change `directory` in the plan"));
+                    .hint("create this directory, or change `directory` in the plan"));
             }
             command.current_dir(directory);
         }

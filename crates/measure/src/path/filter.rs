@@ -286,8 +286,7 @@ impl Nft {
         // `kill` fails only if the process has already ended.
         let _gone = child.kill();
         let _status = child.wait();
-        Err(Error::environment(ended)
-            .hint("use fewer rules, and no command in the ruleset that lists rules or waits for events"))
+        Err(Error::environment(ended).hint("use fewer rules, and remove commands that list rules or wait for events"))
     }
 }
 

@@ -161,7 +161,7 @@ impl Plant {
             cells.iter().find(|(cell, _)| self.delay_us > 0.0 && cell.workload.is_datagram_stream())
         {
             return Err(Error::usage(format!("plant.delay_us = {} with workload {}", self.delay_us, cell.workload))
-                .hint("nothing answers a stream of datagrams; leave out plant delay="));
+                .hint("remove delay= from the planted costs, because the peer does not answer a stream of datagrams"));
         }
         let lost_us = limits::DATAGRAM_LOST_AFTER.as_micros() as f64;
         if self.delay_us >= lost_us
