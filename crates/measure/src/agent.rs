@@ -11,6 +11,7 @@ pub(crate) mod ssh;
 mod workers;
 
 use crate::channel::{Lines, write_outcome};
+use crate::clock::now_ns;
 use crate::cpu::{Spent, delay, guest::GuestCounters, host::HostCpu, outside::Outside, process};
 use crate::limits;
 use crate::load::client::{Client, ClientConfig, Phase, PhaseReport};
@@ -24,7 +25,7 @@ use crate::socket::sockmap::Sockmap;
 use crate::socket::uring::Uring;
 use crate::socket::{Sockets, SocketsOf, Waker};
 use launch::AgentOptions;
-use protocol::{Answer, Order, Report, VERSION};
+use protocol::{Answer, Order, Report, Tick, VERSION};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use rustix::thread::set_current_timer_slack;
@@ -160,7 +161,7 @@ impl Agent {
             self.work = Work::Workers(workers);
             return Ok(answer);
         }
-        let (server, endpoint) = match sockets {
+        let (server, endpoints) = match sockets {
             SocketsOf::Kernel(options) if options.io_uring => {
                 ServerThread::start(Uring::new(options).context("cannot make sockets")?, config)?
             }
@@ -168,7 +169,7 @@ impl Agent {
             SocketsOf::Guest(options) => ServerThread::start(self.fabric(&options)?, config)?,
         };
         self.work = Work::Server(server);
-        Ok(Answer::Serving { endpoints: vec![endpoint] })
+        Ok(Answer::Serving { endpoints })
     }
 
     fn connect(&mut self, config: ClientConfig, sockets: SocketsOf, processes: u32) -> Result<Answer> {
@@ -232,7 +233,7 @@ impl ClientThread {
         let waker = sockets.waker();
         let (phases, orders) = channel::<Phase>();
         let (answers, reports) = channel();
-        let stream = config.workload.is_stream();
+        let stream = config.workload.is_stream() || config.workload.beside > 0;
         let first = config.endpoints.first().map(ToString::to_string).unwrap_or_default();
         let mut client = Client::new(sockets, config);
         let thread = Arc::clone(&shared);
@@ -260,7 +261,7 @@ impl ClientThread {
 
     fn obey(&mut self, order: &Order) -> Result<Answer> {
         match order {
-            Order::Run { phase } => self.run(*phase),
+            Order::Run { phase, interval_ns } => self.run(*phase, *interval_ns),
             Order::Finish { received } => self.finish(received.first().copied().unwrap_or(UNKNOWN)),
             Order::Serve { .. }
             | Order::Connect { .. }
@@ -273,21 +274,36 @@ impl ClientThread {
         }
     }
 
-    /// Starts a phase and waits until the client starts no more exchanges.
-    fn run(&mut self, phase: Phase) -> Result<Answer> {
+    /// Starts a phase and waits until the client starts no more exchanges. Meanwhile reports the counts after each interval.
+    fn run(&mut self, phase: Phase, interval_ns: Option<u64>) -> Result<Answer> {
         let shared = &self.shared;
         shared.expected.store(UNKNOWN, Ordering::Relaxed);
         shared.stopped.store(false, Ordering::Relaxed);
         shared.ending.store(false, Ordering::Relaxed);
         self.finished = None;
         let dead = || Error::incomplete("the workload driver's thread has ended");
+        let before = tick(shared);
         self.phases.send(phase).map_err(|_| dead())?;
-        let now = crate::clock::now_ns();
-        let end = Duration::from_nanos(phase.start_ns.max(now) - now + phase.duration_ns);
-        match self.reports.recv_timeout(end) {
-            Ok(report) => self.finished = Some(report),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Err(dead()),
+        let begin_ns = phase.start_ns.max(now_ns());
+        let end_ns = begin_ns.saturating_add(phase.duration_ns);
+        let interval_ns = interval_ns.unwrap_or(u64::MAX).max(1);
+        let mut due_ns = begin_ns.saturating_add(interval_ns);
+        while self.finished.is_none() {
+            let until_ns = due_ns.min(end_ns);
+            match self.reports.recv_timeout(Duration::from_nanos(until_ns.saturating_sub(now_ns()))) {
+                Ok(report) => self.finished = Some(report),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(dead()),
+            }
+            if self.finished.is_none() && due_ns <= end_ns {
+                let at_ns = now_ns().saturating_sub(begin_ns);
+                let now = Tick { at_ns, ..since(tick(shared), before) };
+                write_outcome(&mut std::io::stdout(), Ok(Answer::Tick(now)))?;
+            }
+            if until_ns == end_ns {
+                break;
+            }
+            due_ns = due_ns.saturating_add(interval_ns);
         }
         shared.ending.store(true, Ordering::Relaxed);
         let (mut progress, mut pause) = (Progress::new(), Pause::new());
@@ -327,6 +343,29 @@ impl ClientThread {
         let report = report.map_err(|error| Error::incomplete(format!("the client gave up: {error}")))?;
         self.shared.give_up.store(false, Ordering::Relaxed);
         Ok(Answer::Report(Box::new(encode(&report)?)))
+    }
+}
+
+/// Returns the counts of a driver since it began.
+fn tick(shared: &Shared) -> Tick {
+    let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    Tick {
+        at_ns: 0,
+        transactions: of(&shared.transactions),
+        sent: of(&shared.sent),
+        received: of(&shared.received),
+        lost: of(&shared.lost),
+    }
+}
+
+/// Returns the counts since `earlier`.
+fn since(now: Tick, earlier: Tick) -> Tick {
+    Tick {
+        at_ns: now.at_ns,
+        transactions: now.transactions.saturating_sub(earlier.transactions),
+        sent: now.sent.saturating_sub(earlier.sent),
+        received: now.received.saturating_sub(earlier.received),
+        lost: now.lost.saturating_sub(earlier.lost),
     }
 }
 
@@ -404,6 +443,7 @@ fn encode(report: &PhaseReport) -> Result<Report> {
         pair_least: report.pair_units.0,
         pair_most: report.pair_units.1,
         pair_sums: report.pair_sums,
+        beside: report.beside,
         jitter: report.jitter,
     })
 }
@@ -418,7 +458,7 @@ struct ServerThread {
 }
 
 impl ServerThread {
-    fn start<S>(sockets: S, config: ServerConfig) -> Result<(Self, crate::socket::Endpoint)>
+    fn start<S>(sockets: S, config: ServerConfig) -> Result<(Self, Vec<crate::socket::Endpoint>)>
     where
         S: Sockets + Send + 'static,
         S::Socket: Send,
@@ -429,6 +469,7 @@ impl ServerThread {
             Error::environment(format!("cannot listen on {place}: {error}"))
                 .hint("choose another port with --port, or omit --port to let the host choose")
         })?;
+        let endpoints = [endpoint].into_iter().chain(server.beside().cloned()).collect();
         let shared = Arc::new(Shared::default());
         let stride = Arc::new(AtomicU64::new(limits::STAMP_STRIDE_BYTES));
         let failure = Arc::new(Mutex::new(None));
@@ -443,7 +484,7 @@ impl ServerThread {
                 }
             })
             .context("cannot start the driver's thread")?;
-        Ok((Self { shared, stride, waker, failure }, endpoint))
+        Ok((Self { shared, stride, waker, failure }, endpoints))
     }
 
     fn obey(&mut self, order: &Order) -> Result<Answer> {

@@ -31,6 +31,10 @@ pub const RULESET_TIME_MAX: Duration = Duration::from_secs(60);
 pub const RULESET_ANSWER_BYTES_MAX: u64 = 16 << 20;
 /// Maximum size in bytes of the user's configuration file.
 pub const CONFIG_BYTES_MAX: u64 = 64 << 10;
+/// Minimum length of an interval of a time series.
+pub const INTERVAL_MIN: Duration = Duration::from_millis(100);
+/// Maximum number of processes of a component whose CPU time a time series contains. It bounds the cost of an interval.
+pub const SERIES_PROCESSES_MAX: usize = 64;
 /// Minimum time without an arrival after which a client ends a phase of a stream of datagrams that lacks some of them.
 pub const DRAIN_TIME_MIN: Duration = Duration::from_millis(20);
 /// Time after which a client repeats its request for a stream of datagrams if none has arrived.

@@ -68,8 +68,7 @@ impl Quiesced {
     }
 }
 
-/// The state that a driver's thread shares with its control thread. Only the driver writes the counters `sent`, `received` and
-/// `connections`.
+/// The state that a driver's thread shares with its control thread. Only the driver writes the counters.
 #[derive(Debug)]
 pub struct Shared {
     /// Set by the control thread: the time of the phase is over. The driver starts no more exchanges, and stops a stream in the
@@ -97,6 +96,10 @@ pub struct Shared {
     pub received: AtomicU64,
     /// Number of connections that the driver has made or accepted since it began.
     pub connections: AtomicU64,
+    /// Number of transactions since the driver began.
+    pub transactions: AtomicU64,
+    /// Number of datagrams that the driver knows to be lost since it began.
+    pub lost: AtomicU64,
 }
 
 /// Number of connections that a driver serves before it publishes its counters again. One turn for each of 10,000 streams takes
@@ -120,6 +123,8 @@ impl Default for Shared {
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
             connections: AtomicU64::new(0),
+            transactions: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
         }
     }
 }
@@ -130,6 +135,8 @@ impl Shared {
         self.sent.store(counts.sent, Ordering::Relaxed);
         self.received.store(counts.received, Ordering::Relaxed);
         self.connections.store(counts.connections, Ordering::Relaxed);
+        self.transactions.store(counts.transactions, Ordering::Relaxed);
+        self.lost.store(counts.lost, Ordering::Relaxed);
     }
 
     /// Called by the control thread: wakes the server and waits until the server has quiesced between two operations. Returns

@@ -16,6 +16,7 @@ use crate::cpu::chains::Names;
 use crate::cpu::profile::Profiler;
 use crate::interrupt::interrupted;
 use crate::load::content::mix;
+pub use crate::trial::series::Series;
 use crate::trial::{Bench, WITH_PROFILER, WITHOUT_PROFILER};
 use siga_model::error::{Error, ErrorKind, Result};
 use siga_plan::accounting::AccountingMethod;
@@ -187,7 +188,7 @@ pub fn profiler(plan: &Plan, watch: &mut dyn Watch) -> Result<Option<Profiler>> 
 }
 
 /// Measures the trials of a plan that `so_far` does not contain, and appends them to `store`. `profiler` comes from the
-/// function [`profiler()`]. `ssh` is the command that connects to other hosts.
+/// function [`profiler()`]. `series` says where the time series goes, if the user wants one. `ssh` is the command that connects to other hosts.
 ///
 /// # Errors
 /// Returns an error of kind `Usage` if the plan is invalid, or an error of kind `Environment` if a skipped cell cannot be recorded.
@@ -197,12 +198,13 @@ pub fn run(
     mut so_far: Run,
     ssh: &str,
     profiler: Option<Profiler>,
+    series: Option<Series>,
     watch: &mut dyn Watch,
 ) -> Result<Ended> {
     let plan = so_far.plan.clone();
     let matrix = plan.matrix()?;
     let names = profiler.as_ref().map(|_| Names::open()).transpose()?;
-    let mut bench = Bench { plan: &plan, matrix: &matrix, ssh, profiler, names };
+    let mut bench = Bench { plan: &plan, matrix: &matrix, ssh, profiler, names, series };
     let course = Course::new(&plan, &matrix, &so_far);
     for note in plan.waits_otherwise(&matrix).into_iter().chain(too_few(&plan, &matrix)) {
         watch.note(&note);

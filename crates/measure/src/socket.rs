@@ -62,6 +62,26 @@ pub enum Endpoint {
     Unix(String),
 }
 
+impl Endpoint {
+    /// Returns the endpoint of the listener with this number, derived from that of the first: `number` is added to the port unless
+    /// the port is 0, or appended to the name of a UNIX socket.
+    #[must_use]
+    pub fn of_listener(&self, number: usize) -> Self {
+        let shift = |mut address: SocketAddr| {
+            if address.port() != 0 {
+                address.set_port(address.port().saturating_add(u16::try_from(number).unwrap_or(u16::MAX)));
+            }
+            address
+        };
+        match self {
+            Self::Tcp(address) => Self::Tcp(shift(*address)),
+            Self::Smc(address) => Self::Smc(shift(*address)),
+            Self::Udp(address) => Self::Udp(shift(*address)),
+            Self::Unix(name) => Self::Unix(format!("{name}-{number}")),
+        }
+    }
+}
+
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

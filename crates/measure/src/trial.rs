@@ -8,8 +8,9 @@ pub(crate) mod command;
 mod fixture;
 mod reach;
 mod reading;
+pub(crate) mod series;
 
-use crate::agent::protocol::{Order, Report};
+use crate::agent::protocol::{Order, Report, Tick};
 use crate::cpu::chains::Names;
 use crate::cpu::charge::charge;
 use crate::cpu::host::{At, HostCpu};
@@ -20,6 +21,7 @@ use crate::load::client::Phase;
 use crate::probe;
 use fixture::Fixture;
 use reading::Reading;
+use series::{Sampler, Series};
 use siga_model::error::{Error, Result};
 use siga_plan::matrix::{Cell, Matrix};
 use siga_plan::offered::Offered;
@@ -68,7 +70,12 @@ pub(crate) struct Bench<'a> {
     pub profiler: Option<Profiler>,
     /// The names of functions in the call chains of the profiler's samples. `None` without a profiler.
     pub names: Option<Names>,
+    /// Where the time series goes; `None` if the user wants none.
+    pub series: Option<Series>,
 }
+
+/// Called with the client's counts after each interval of a phase.
+type Each<'a> = &'a mut dyn FnMut(Tick) -> Result<()>;
 
 /// The results of one phase: counts between two quiescent points.
 #[derive(Debug)]
@@ -138,7 +145,7 @@ impl Bench<'_> {
         // the hosts' totals include little CPU time of the other readings.
         let before = fixture.read(true)?;
         let hosts_before = fixture.hosts(At::Begin, None)?;
-        let measured = self.phase(&mut fixture, self.plan.seconds, limits::STAMP_STRIDE_BYTES)?;
+        let measured = self.measure(&mut fixture, (cell, round), &before)?;
         let hosts = fixture.hosts(At::End, Some(&before))?;
         let after = fixture.read(false)?;
         let planted = fixture.planted()?.map(|(packets, ns)| {
@@ -176,6 +183,7 @@ impl Bench<'_> {
             pair_units: (measured.report.pair_least, measured.report.pair_most),
             fairness: jain(cell, measured.report.pair_sums),
             jitter_ns: jitter(measured.report.jitter),
+            beside: measured.report.beside,
             cpu,
             command: None,
             observer: observed.observer,
@@ -241,6 +249,18 @@ impl Bench<'_> {
         self.plan.load.iter().map(one).collect()
     }
 
+    /// Runs the measured phase, and writes its time series if the user wants one. `before` is the reading before the phase.
+    fn measure(&mut self, fixture: &mut Fixture, trial: (&Cell, u32), before: &Reading) -> Result<Interval> {
+        let (seconds, stride) = (self.plan.seconds, limits::STAMP_STRIDE_BYTES);
+        let Some(mut series) = self.series.take() else { return self.phase(fixture, seconds, stride) };
+        let mut sampler = Sampler::new(&mut series, trial, fixture, before);
+        let interval = sampler.interval();
+        let mut each = |tick| sampler.add(tick);
+        let measured = self.phase_watched(fixture, (seconds, stride), self.plan.rate, Some((interval, &mut each)));
+        self.series = Some(series);
+        measured
+    }
+
     /// Runs one phase of a trial at the rate of the plan.
     fn phase(&self, fixture: &mut Fixture, seconds: f64, stride: u64) -> Result<Interval> {
         self.phase_at(fixture, seconds, stride, self.plan.rate)
@@ -249,21 +269,40 @@ impl Bench<'_> {
     /// Runs one phase of a trial, from one quiescent point to the next. `stride` is the distance in bytes between two checked
     /// pieces (stamps) of the payload. `rate` is the number of planned transactions per second; `None` means a closed loop.
     fn phase_at(&self, fixture: &mut Fixture, seconds: f64, stride: u64, rate: Option<f64>) -> Result<Interval> {
+        self.phase_watched(fixture, (seconds, stride), rate, None)
+    }
+
+    /// Runs a phase as [`Self::phase_at`], and calls the function of `watch` after each interval.
+    fn phase_watched(
+        &self,
+        fixture: &mut Fixture,
+        (seconds, stride): (f64, u64),
+        rate: Option<f64>,
+        watch: Option<(Duration, Each<'_>)>,
+    ) -> Result<Interval> {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded by the plan's check")]
         let duration_ns = (seconds * 1e9) as u64;
         let long = Duration::from_nanos(duration_ns) + limits::STALL_TIME_MAX + limits::ANSWER_TIME_MAX;
         let server_before = fixture.quiesced.counts;
         fixture.server_does(&Order::Resume { stride })?;
         let phase = Phase { start_ns: 0, duration_ns, stride, rate };
-        let sent = fixture.client_stops(&Order::Run { phase }, long)?;
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let (interval_ns, each): (_, Each<'_>) = match watch {
+            Some((interval, each)) => (Some(nanoseconds(interval)), each),
+            None => (None, &mut |_| Ok(())),
+        };
+        let sent = fixture.client_stops(&Order::Run { phase, interval_ns }, long, each)?;
         // Lost datagrams never arrive. So if the network may lose data, the server must not wait for all bytes that the client
         // has sent.
         let awaited = if fixture.lossy { vec![0; sent.len()] } else { sent };
         let held = fixture.quiesce(awaited)?;
         let report = fixture.client_reports(&Order::Finish { received: held })?;
-        let elapsed_ns = match fixture.quiesced.span_ns() {
-            0 => report.end_ns.saturating_sub(report.start_ns),
-            span_ns => span_ns,
+        let client_ns = report.end_ns.saturating_sub(report.start_ns);
+        let elapsed_ns = match (fixture.quiesced.span_ns(), fixture.shape) {
+            (0, _) => client_ns,
+            // Both sides receive.
+            (span_ns, Shape::Strb) => span_ns.max(client_ns),
+            (span_ns, Shape::Rr | Shape::Crr | Shape::Strg | Shape::Strp) => span_ns,
         };
         Ok(Interval { report, elapsed_ns, server: fixture.quiesced.counts.since(server_before) })
     }

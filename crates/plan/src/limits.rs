@@ -14,6 +14,8 @@ pub const DATAGRAM_BYTES_MAX: u64 = 65_507;
 pub const DATAGRAM_LOST_AFTER: Duration = Duration::from_millis(200);
 /// Smallest payload of a datagram of a stream, in bytes: the header of the workload drivers. A request for a stream has this size.
 pub const STREAM_DATAGRAM_BYTES_MIN: u64 = 32;
+/// Maximum number of streams beside RR.
+pub const BESIDE_MAX: u32 = 1_000;
 /// Highest rate of a stream of datagrams for each pair, in bytes per second.
 pub const PACE_MAX: u64 = 100_000_000_000;
 /// Largest single write of a workload driver, in bytes.

@@ -20,6 +20,13 @@ pub struct Cell {
     pub level: String,
 }
 
+impl Cell {
+    /// Returns the number of connections: one for each pair, and one for each stream beside them.
+    pub fn connections(&self) -> u32 {
+        self.clients.saturating_add(self.workload.beside())
+    }
+}
+
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.workload.is_command() {

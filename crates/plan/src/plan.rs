@@ -38,7 +38,8 @@ pub struct Plan {
     pub question: String,
     /// Paths that siga builds (`veth-routed`, `hipersockets-routed`, …), or two existing places as `PLACE>PLACE` (client, server).
     pub paths: Vec<String>,
-    /// Workloads: presets or `rr:REQUEST/RESPONSE`, `crr:`, `strg:`, `strp:`, `udp-rr:`; or `udp-strg:BYTES@RATE`; or names of commands of `workload`.
+    /// Workloads: presets or `rr:REQUEST/RESPONSE`, `crr:`, `strg:`, `strp:`, `strb:`, `udp-rr:`; `udp-strg:BYTES@RATE`;
+    /// `rr-1-1+4strg`, which is RR beside 4 streams; or names of commands of `workload`.
     pub workloads: Vec<String>,
     /// Commands as workloads, by the names that `workloads` has. They run on this host, not over a path.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]

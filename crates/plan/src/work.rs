@@ -34,6 +34,27 @@ impl Work {
         }
     }
 
+    /// Returns the unit to which CPU time is related; see [`Workload::cpu_unit`].
+    pub fn cpu_unit(&self) -> Unit {
+        match self {
+            Self::Network(workload) => workload.cpu_unit(),
+            Self::Command(_) => Unit::Run,
+        }
+    }
+
+    /// Returns the number of units of [`Self::cpu_unit`].
+    pub fn cpu_units(&self, transactions: u64, payload_bytes: u64) -> f64 {
+        match self {
+            Self::Network(workload) => workload.cpu_units(transactions, payload_bytes),
+            Self::Command(_) => self.units(transactions, payload_bytes),
+        }
+    }
+
+    /// Returns the number of streams beside RR.
+    pub fn beside(&self) -> u32 {
+        self.network().map_or(0, |workload| workload.beside)
+    }
+
     /// Returns the workload over a path, or `None` for a command.
     pub fn network(&self) -> Option<&Workload> {
         match self {

@@ -2,10 +2,11 @@
 //!
 //! RR, CRR, STRG and STRP are exchanges of a request and a response. RR, STRG and STRP use one connection for all exchanges; CRR
 //! opens one for each transaction. RR and CRR count transactions. STRG (streaming get) and STRP (streaming put) count megabytes of
-//! payload. Over UDP, STRG is a stream of datagrams that nothing acknowledges.
+//! payload. Over UDP, STRG is a stream of datagrams that nothing acknowledges. STRB (streaming both ways) sends requests and responses
+//! at the same time, without waiting for each other. RR can run beside streams, which shows its latency under load.
 //! The suffixes `k`, `m` and `g` of a size mean 1,024 and its powers. A megabyte in a *result* is 10^6 bytes.
 
-use crate::limits::{DATAGRAM_BYTES_MAX, MESSAGE_BYTES_MAX, PACE_MAX, STREAM_DATAGRAM_BYTES_MIN};
+use crate::limits::{BESIDE_MAX, DATAGRAM_BYTES_MAX, MESSAGE_BYTES_MAX, PACE_MAX, STREAM_DATAGRAM_BYTES_MIN};
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
 use std::fmt;
@@ -23,6 +24,8 @@ pub enum Shape {
     Strg,
     /// A long request, a short response: data flows from client to server.
     Strp,
+    /// Requests and responses at the same time: data flows in both directions of each connection.
+    Strb,
 }
 
 /// Which side closes a connection of the CRR workload first. Its socket then stays in TIME-WAIT.
@@ -101,6 +104,8 @@ pub struct Workload {
     pub response: u64,
     /// For a stream of datagrams: payload in bytes per second that the server sends for each pair. `None`: as fast as it can.
     pub pace: Option<u64>,
+    /// Number of streams (STRG over TCP) that run beside RR, on connections of their own. 0 for all other workloads.
+    pub beside: u32,
 }
 
 /// A workload with a name of its own.
@@ -114,15 +119,15 @@ pub struct Preset {
 }
 
 const fn tcp(shape: Shape, request: u64, response: u64) -> Workload {
-    Workload { shape, udp: false, request, response, pace: None }
+    Workload { shape, udp: false, request, response, pace: None, beside: 0 }
 }
 
 const fn datagrams(bytes: u64, pace: Option<u64>) -> Workload {
-    Workload { shape: Shape::Strg, udp: true, request: STREAM_DATAGRAM_BYTES_MIN, response: bytes, pace }
+    Workload { shape: Shape::Strg, udp: true, request: STREAM_DATAGRAM_BYTES_MIN, response: bytes, pace, beside: 0 }
 }
 
 /// The presets, in the order of help texts.
-pub const PRESETS: [Preset; 7] = [
+pub const PRESETS: [Preset; 8] = [
     Preset {
         name: "rr-1-1",
         about: "request and response of 1 byte each: latency alone",
@@ -154,6 +159,11 @@ pub const PRESETS: [Preset; 7] = [
         workload: tcp(Shape::Strp, 20 << 20, 20),
     },
     Preset {
+        name: "strb-20m",
+        about: "streaming both ways at the same time, 20,971,520 bytes each: full duplex",
+        workload: tcp(Shape::Strb, 20 << 20, 20 << 20),
+    },
+    Preset {
         name: "udp-strg-1400",
         about: "UDP stream of datagrams of 1,400 bytes, server to client, as fast as the server can send",
         workload: datagrams(1_400, None),
@@ -165,8 +175,36 @@ impl Workload {
     pub fn unit(&self) -> Unit {
         match self.shape {
             Shape::Rr | Shape::Crr => Unit::Transaction,
-            Shape::Strg | Shape::Strp => Unit::Megabyte,
+            Shape::Strg | Shape::Strp | Shape::Strb => Unit::Megabyte,
         }
+    }
+
+    /// Returns the unit to which CPU time is related. Beside streams, most CPU time is that of the streams, so it is related to all
+    /// payload.
+    pub fn cpu_unit(&self) -> Unit {
+        if self.beside > 0 { Unit::Megabyte } else { self.unit() }
+    }
+
+    /// Returns the number of units of [`Self::cpu_unit`].
+    pub fn cpu_units(&self, transactions: u64, payload_bytes: u64) -> f64 {
+        if self.beside > 0 { payload_bytes as f64 / 1e6 } else { self.units(transactions, payload_bytes) }
+    }
+
+    /// Returns the workload of the streams beside RR.
+    pub fn stream_beside() -> Self {
+        tcp(Shape::Strg, 20, 20 << 20)
+    }
+
+    /// Returns the workload without the streams beside it.
+    #[must_use]
+    pub fn alone(self) -> Self {
+        Self { beside: 0, ..self }
+    }
+
+    /// Returns the workload of pair `number` of `pairs` pairs: the last ones are the streams beside RR.
+    #[must_use]
+    pub fn of_pair(self, number: u32, pairs: u32) -> Self {
+        if number >= pairs.saturating_sub(self.beside) { Self::stream_beside() } else { self.alone() }
     }
 
     /// Returns true for the streaming shapes. A phase can end in the middle of one of their exchanges.
@@ -207,12 +245,21 @@ impl Workload {
             ))
             .hint("use a request of at least 8 bytes"));
         }
+        if self.shape == Shape::Strb && self.request < 8 {
+            return Err(Error::usage(format!(
+                "workload `{text}`: a request carries the 8-byte identity of its connection"
+            ))
+            .hint("ask for at least 8 bytes each way"));
+        }
         Ok(self)
     }
 }
 
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.beside > 0 {
+            return f.pad(&format!("{}+{}strg", self.alone(), self.beside));
+        }
         if let Some(preset) = PRESETS.iter().find(|preset| preset.workload == *self) {
             return f.pad(preset.name);
         }
@@ -221,6 +268,7 @@ impl fmt::Display for Workload {
             Shape::Crr => "crr",
             Shape::Strg => "strg",
             Shape::Strp => "strp",
+            Shape::Strb => "strb",
         };
         let udp = if self.udp { "udp-" } else { "" };
         if self.is_datagram_stream() {
@@ -235,14 +283,18 @@ impl FromStr for Workload {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
+        if let Some((alone, streams)) = text.split_once('+') {
+            return with_streams(text, alone, streams);
+        }
         if let Some(preset) = PRESETS.iter().find(|preset| preset.name == text) {
             return Ok(preset.workload);
         }
         let unknown = || {
             let names: Vec<_> = PRESETS.iter().map(|preset| preset.name).collect();
             Error::usage(format!("unknown workload `{text}`")).hint(format!(
-                "use a name: {}; or TYPE:REQUEST/RESPONSE with TYPE rr, crr, strg, strp or udp-rr, and sizes such as \
-                 200, 8k, 20m; or udp-strg:BYTES, or udp-strg:BYTES@RATE with a rate such as 50MB/s",
+                "use a name: {}; or TYPE:REQUEST/RESPONSE with TYPE rr, crr, strg, strp, strb or udp-rr, and sizes such as \
+                 200, 8k, 20m; or udp-strg:BYTES, or udp-strg:BYTES@RATE with a rate such as 50MB/s; or rr-1-1+4strg for RR \
+                 beside 4 streams",
                 names.join(", ")
             ))
         };
@@ -256,6 +308,7 @@ impl FromStr for Workload {
             "crr" => Shape::Crr,
             "strg" => Shape::Strg,
             "strp" => Shape::Strp,
+            "strb" => Shape::Strb,
             _ => return Err(unknown()),
         };
         if (udp, shape) == (true, Shape::Strg) {
@@ -263,7 +316,22 @@ impl FromStr for Workload {
         }
         let (request, response) = sizes.split_once('/').ok_or_else(unknown)?;
         let size = |word: &str| parse_size(word).map_err(|error| error.at(format!("workload `{text}`")));
-        Self { shape, udp, request: size(request)?, response: size(response)?, pace: None }.check(text)
+        Self { shape, udp, request: size(request)?, response: size(response)?, pace: None, beside: 0 }.check(text)
+    }
+}
+
+/// Reads RR beside streams from the text of RR and of the streams, such as `4strg`. `text` is the whole workload, for messages.
+fn with_streams(text: &str, alone: &str, streams: &str) -> Result<Workload> {
+    let alone: Workload = alone.parse()?;
+    if alone.shape != Shape::Rr || alone.udp {
+        return Err(Error::usage(format!("workload `{text}`: streams run beside RR over TCP only"))
+            .hint("write `rr-1-1+4strg`, or `rr:REQUEST/RESPONSE+4strg`"));
+    }
+    let digits = streams.strip_suffix("strg").filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
+    match digits.and_then(|digits| digits.parse().ok()).filter(|count| (1..=BESIDE_MAX).contains(count)) {
+        Some(beside) => Ok(Workload { beside, ..alone }),
+        None => Err(Error::usage(format!("workload `{text}`: `{}` are no streams", streams.escape_debug()))
+            .hint(format!("write the number of streams, 1 to {BESIDE_MAX}, and `strg`: `rr-1-1+4strg`"))),
     }
 }
 
@@ -387,6 +455,19 @@ mod tests {
     }
 
     #[test]
+    fn rr_may_run_beside_streams() {
+        let workload: Workload = "rr:1/1+4strg".parse().unwrap();
+        assert_eq!((workload.beside, workload.to_string().as_str()), (4, "rr-1-1+4strg"));
+        assert_eq!(workload.to_string().parse::<Workload>().unwrap(), workload);
+        assert_eq!((workload.unit(), workload.cpu_unit()), (Unit::Transaction, Unit::Megabyte));
+        let kinds: Vec<_> = (0..6).map(|number| workload.of_pair(number, 6).shape).collect();
+        assert_eq!(kinds, [Shape::Rr, Shape::Rr, Shape::Strg, Shape::Strg, Shape::Strg, Shape::Strg]);
+        let alone: Workload = "strg-20m".parse().unwrap();
+        assert_eq!(alone.of_pair(5, 6), alone);
+        assert!("strb-20m".parse::<Workload>().unwrap().is_stream());
+    }
+
+    #[test]
     fn zero_and_absurd_sizes_are_refused_with_the_way_out() {
         for text in [
             "rr:0/1",
@@ -403,6 +484,16 @@ mod tests {
             "udp-rr:8/65508",
             "rr:1/17179869184g",
             "udp-strg:31",
+            "strb:7/8",
+            "udp-strb:8/8",
+            "rr-1-1+0strg",
+            "rr-1-1+1001strg",
+            "rr-1-1+strg",
+            "rr-1-1+4strp",
+            "rr-1-1+-4strg",
+            "rr-1-1+4strg+4strg",
+            "crr-64-8k+4strg",
+            "udp-rr:8/8+4strg",
             "udp-strg:65508",
             "udp-strg:1400@0MB/s",
             "udp-strg:1400@0.0001MB/s",

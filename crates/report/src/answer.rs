@@ -83,7 +83,7 @@ fn written(run: &Run, judged: &Judged, said: Counts) -> Result<String> {
 const KINDS: [(&[Shape], &str); 3] = [
     (&[Shape::Rr], "request-response"),
     (&[Shape::Crr], "connect-request-response"),
-    (&[Shape::Strg, Shape::Strp], "streams"),
+    (&[Shape::Strg, Shape::Strp, Shape::Strb], "streams"),
 ];
 
 fn rows<'a>(comparison: &'a Comparison, metric: Metric, shapes: &[Shape]) -> Vec<&'a Row> {
@@ -92,7 +92,7 @@ fn rows<'a>(comparison: &'a Comparison, metric: Metric, shapes: &[Shape]) -> Vec
     comparison.rows.iter().filter(is_it).collect()
 }
 
-const ALL: &[Shape] = &[Shape::Rr, Shape::Crr, Shape::Strg, Shape::Strp];
+const ALL: &[Shape] = &[Shape::Rr, Shape::Crr, Shape::Strg, Shape::Strp, Shape::Strb];
 
 fn all(rows: &[&Row], verdict: &Verdict) -> bool {
     !rows.is_empty() && rows.iter().all(|row| row.verdict == *verdict)

@@ -59,7 +59,7 @@ fn of_cell(cell: &Cell, mut more: Value) -> Value {
 
 fn cell(summary: &Summary) -> Value {
     let unit = summary.cell.workload.unit();
-    let cpu = &summary.cpu.times(unit.cpu_scale());
+    let cpu = &summary.cpu.times(summary.cell.workload.cpu_unit().cpu_scale());
     let figures = json!({
         "io": summary.median.io,
         "trials": summary.trials,
@@ -70,7 +70,7 @@ fn cell(summary: &Summary) -> Value {
         "latency_corrected_us": summary.corrected,
         "cpu": {
             "method": cpu.method,
-            "unit": unit.cpu_name(),
+            "unit": summary.cell.workload.cpu_unit().cpu_name(),
             "total": cpu.total.total,
             "virtual": cpu.total.user,
             "cp": cpu.total.kernel,
@@ -88,6 +88,7 @@ fn cell(summary: &Summary) -> Value {
         },
         "offered": offered::value(summary),
         "datagrams": streams::value(summary),
+        "streams": streams::rates(summary),
         "accounting_cost": observer::value(summary),
         "pair_units": {
             "least": summary.median.pair_units.0,
@@ -138,7 +139,7 @@ fn guests(cpu: &Cpu) -> Option<Value> {
 }
 
 fn overhead(overhead: &RouterOverhead) -> Value {
-    let unit = overhead.cell.workload.unit();
+    let unit = overhead.cell.workload.cpu_unit();
     let cost = |value: f64| value * unit.cpu_scale();
     let figures = json!({
         "base": overhead.base.path,
@@ -232,7 +233,7 @@ pub(super) fn csv(run: &Run, reduced: &Reduced) -> Result<String> {
         writer.write_record(line).map_err(failed)
     };
     for summary in &reduced.cells {
-        let scale = summary.cell.workload.unit().cpu_scale();
+        let scale = summary.cell.workload.cpu_unit().cpu_scale();
         let shown = Summary { cpu: summary.cpu.times(scale), ..summary.clone() };
         let figures = COLUMNS.map(|(_, field)| field(&shown));
         write(&summary.cell, figures, String::new(), no_load(), beside(summary))?;
@@ -284,7 +285,7 @@ const COLUMNS: [Column<Summary>; 32] = [
     ("p999_us", |summary| optional(summary.latency.p999)),
     ("max_us", |summary| optional(summary.latency.max)),
     ("cpu_method", |summary| summary.cpu.method.to_string()),
-    ("cpu_unit", |summary| summary.cell.workload.unit().cpu_name().to_owned()),
+    ("cpu_unit", |summary| summary.cell.workload.cpu_unit().cpu_name().to_owned()),
     ("cpu_total", |summary| summary.cpu.total.total.to_string()),
     ("cpu_virtual", |summary| summary.cpu.total.user.to_string()),
     ("cpu_cp", |summary| summary.cpu.total.kernel.to_string()),

@@ -79,7 +79,7 @@ pub fn html(runs: &[Run], comparisons: &[Comparison]) -> Result<String> {
     let mut sections = first;
     sections.extend(verdict::worth(comparisons));
     sections.push(Section::open("charts", "Workload by workload", workloads::section(&shown, comparisons)));
-    sections.extend(streams::section(&shown));
+    sections.extend(streams::sections(&shown));
     sections.extend(offered::section(&shown));
     sections.push(Section::folded("verdict", "Verdicts in words", verdict::section(&shown, comparisons)));
     sections.extend(answers::section(&shown).map(|body| Section::folded("findings", answers::TITLE, body)));

@@ -87,16 +87,16 @@ pub const SCHEMA: &str = include_str!("result.schema.json");
 
 /// Returns the figures of a cell's first trial in one line, with the units of the tables.
 pub fn first_trial(trial: &TrialRecord) -> String {
-    let unit = trial.cell.workload.unit();
+    let workload = trial.cell.workload;
     let latency = histogram::decode(&trial.latency).map(|histogram| histogram::percentiles(&histogram));
     let p50 = latency.ok().and_then(|latency| latency.p50).map_or("-".into(), |p50| format!("{} us", number(p50)));
-    let cpu = number(cpu_ms(trial) * unit.cpu_scale());
+    let cpu = number(cpu_ms(trial) * workload.cpu_unit().cpu_scale());
     format!(
         "{:<44} {:>9} {:<9}  p50 {p50:>9}  CPU {cpu:>6} {}",
         siga_model::text::name(&trial.cell.to_string()),
         number(trial.rate()),
-        unit.rate_name(),
-        unit.cpu_name()
+        workload.unit().rate_name(),
+        workload.cpu_unit().cpu_name()
     )
 }
 

@@ -3,6 +3,7 @@
 use super::fit::{self, Column, Field, Line, Tone};
 use super::table::{bar, charged, grid, groups, mark, path_name};
 use super::words::{components, cpu_scale, number, pairs, spread};
+use siga_plan::work::Work;
 use siga_plan::workload::Unit;
 use siga_results::judge::{Comparison, Mean, Metric, Row, Subject, Verdict, base_of};
 use siga_results::store::Run;
@@ -41,9 +42,8 @@ pub(super) fn text(run: &Run, reduced: &Reduced, comparisons: &[Comparison], wid
     let mut lines = Vec::new();
     for group in groups(reduced).into_iter().filter(|group| !group[0].cell.workload.is_command()) {
         let first = &group[0].cell;
-        let unit = first.workload.unit();
         let all = names.common.map(|path| format!(" on {path}")).unwrap_or_default();
-        let (rate, cpu) = (unit.rate_name(), unit.cpu_name());
+        let (rate, cpu) = (first.workload.unit().rate_name(), first.workload.cpu_unit().cpu_name());
         let title = format!("{}, {}{all} ({rate}, CPU in {cpu}){}", first.workload, pairs(first.clients), mark(run));
         lines.push(Line::Heading(title));
         let rows = rows(reduced, comparisons, &group, &names);
@@ -63,8 +63,7 @@ pub(super) fn markdown(reduced: &Reduced, comparisons: &[Comparison]) -> String 
     let heads = heads.chain(COLUMNS[1..COLUMNS.len() - 1].iter().map(|column| column.head)).chain(["units"]);
     let rows = groups(reduced).into_iter().flat_map(|group| {
         let (workload, clients) = (group[0].cell.workload, group[0].cell.clients);
-        let unit = workload.unit();
-        let units = format!("{}, {}", unit.rate_name(), unit.cpu_name());
+        let units = format!("{}, {}", workload.unit().rate_name(), workload.cpu_unit().cpu_name());
         let own = rows(reduced, comparisons, &group, &names).into_iter().map(move |row| {
             let fields = row[..COLUMNS.len() - 1].iter().map(|field| field.as_str().to_owned());
             [workload.to_string(), clients.to_string()].into_iter().chain(fields).chain([units.clone()]).collect()
@@ -100,7 +99,7 @@ fn rows(reduced: &Reduced, comparisons: &[Comparison], group: &[&Summary], names
     let most = group.iter().map(|summary| charged(&summary.cpu).max(summary.cpu.total.total)).fold(0.0, f64::max);
     let cells: Vec<_> = reduced.cells.iter().map(|summary| summary.cell.clone()).collect();
     let row = |summary: &&Summary| {
-        let (scale, _) = cpu_scale(summary.cell.workload.unit());
+        let (scale, _) = cpu_scale(summary.cell.workload.cpu_unit());
         let cpu = &summary.cpu;
         let latency = |value: Option<f64>| value.map_or("-".into(), number);
         let time = |value: f64| Field::from(number(value * scale));
@@ -188,8 +187,11 @@ pub(super) fn mean(mean: &Mean) -> Field {
 }
 
 /// Returns the units of a workload in words.
-pub(super) fn unit_words(unit: Unit) -> &'static str {
-    match unit {
+pub(super) fn unit_words(workload: Work) -> &'static str {
+    match workload.unit() {
+        Unit::Transaction if workload.beside() > 0 => {
+            "rate in transactions per second, CPU time in milliseconds per MB of all payload, that of the streams included"
+        }
         Unit::Transaction => "rate in transactions per second, CPU time in microseconds per transaction",
         Unit::Megabyte => "rate in MB of payload per second, CPU time in milliseconds per MB",
         Unit::Run => "rate in runs per second, CPU time in milliseconds per run",

@@ -43,9 +43,13 @@ pub(super) fn table(comparisons: &[Comparison], width: usize) -> String {
         };
         let sides = || comparisons.iter().filter_map(|one| Some((one, of_base(one)?)));
         let Some((first, new)) = sides().next() else { continue };
-        let unit = new.workload.unit();
+        let workload = new.workload;
         let name = pair_name(first, &base.base, &base.base);
-        lines.push(Line::Heading(format!("{name} ({}, CPU in {})", unit.rate_name(), unit.cpu_name())));
+        lines.push(Line::Heading(format!(
+            "{name} ({}, CPU in {})",
+            workload.unit().rate_name(),
+            workload.cpu_unit().cpu_name()
+        )));
         let row = |comparison: &Comparison, new: &siga_plan::matrix::Cell, is_base: bool| {
             let side = if is_base { &comparison.base } else { &comparison.new };
             let mut fields = vec![Field::from(format!("  {side}"))];
@@ -54,7 +58,7 @@ pub(super) fn table(comparisons: &[Comparison], width: usize) -> String {
                 let pair = found.map(|row| {
                     let value = if is_base { row.values.0 } else { row.values.1 };
                     let ratio = if is_base { "base".into() } else { overview::ratio(row) };
-                    [Field::from(number(value * metric.scale(unit))), ratio]
+                    [Field::from(number(value * metric.scale(workload))), ratio]
                 });
                 fields.extend(pair.unwrap_or_else(|| ["-".into(), "-".into()]));
             }

@@ -1,5 +1,5 @@
-//! What a stream of datagrams shows besides its rate: what was sent, lost, reordered and duplicated. As a table for people, and as
-//! figures for JSON and CSV.
+//! What streams show besides the rate of a cell: what was sent, lost, reordered and duplicated of datagrams, the rate of each
+//! direction, and the rate of streams beside RR. As tables for people, and as figures for JSON and CSV.
 
 use super::fit;
 use super::table::grid;
@@ -51,17 +51,48 @@ pub(super) fn percent(fraction: f64) -> String {
     }
 }
 
-/// Returns the table with heading and explanation as text or Markdown; an empty string if it has no row. Lines of text
+/// The heading of the table of workloads that stream in both directions at once, or beside RR.
+pub(super) const DIRECTIONS: &str = "Streams in both directions, and beside request-response";
+
+/// The explanation of the table.
+pub(super) const DIRECTIONS_LEGEND: &str = "\
+Megabytes of payload per second in the median trial. Of streams in both directions at once, the rate of the cell is the sum of both. \
+Beside request-response, all streams flow to the client; the rate and the latencies of the cell are those of request-response alone, and \
+its CPU time is that of both, for each MB of all payload.";
+
+/// The heads of this table's columns.
+pub(super) const DIRECTIONS_HEADS: [&str; 4] = ["cell", "to server", "to client", "streams"];
+
+/// Returns the rows of this table.
+pub(super) fn directions(reduced: &Reduced) -> Vec<[String; 4]> {
+    let row = |summary: &Summary| {
+        let cell = summary.cell.to_string();
+        match (summary.median.directions(), summary.median.beside) {
+            (Some((to_server, to_client)), _) => Some([cell, number(to_server), number(to_client), "1 a pair".into()]),
+            (None, Some(beside)) => {
+                Some([cell, "-".into(), number(beside.rate()), summary.cell.workload.beside().to_string()])
+            }
+            (None, None) => None,
+        }
+    };
+    reduced.cells.iter().filter_map(row).collect()
+}
+
+/// Returns the tables with headings and explanations as text or Markdown; an empty string if they have no row. Lines of text
 /// have at most `width` characters.
 pub(super) fn text(reduced: &Reduced, markdown: bool, width: usize) -> String {
-    let rows = rows(reduced);
-    if rows.is_empty() {
-        return String::new();
-    }
-    if markdown {
-        return format!("\n### {TITLE}\n\n{LEGEND}\n\n{}", grid(HEADS, rows, 1..7, true, 1));
-    }
-    format!("\n{TITLE}\n\n{LEGEND}\n\n{}", fit::plain(HEADS, DROP, 1..7, rows, width))
+    let table = |(title, legend): (&str, &str), text: String, grid: String| match (text.is_empty(), markdown) {
+        (true, _) => String::new(),
+        (false, true) => format!("\n### {title}\n\n{legend}\n\n{grid}"),
+        (false, false) => format!("\n{title}\n\n{legend}\n\n{text}"),
+    };
+    let (datagrams, both) = (rows(reduced), directions(reduced));
+    let of_datagrams =
+        if datagrams.is_empty() { String::new() } else { fit::plain(HEADS, DROP, 1..7, datagrams.clone(), width) };
+    let of_both =
+        if both.is_empty() { String::new() } else { fit::plain(DIRECTIONS_HEADS, [0; 4], 1..4, both.clone(), width) };
+    table((TITLE, LEGEND), of_datagrams, grid(HEADS, datagrams, 1..7, true, 1))
+        + &table((DIRECTIONS, DIRECTIONS_LEGEND), of_both, grid(DIRECTIONS_HEADS, both, 1..4, true, 1))
 }
 
 /// Returns the figures of one cell for JSON; `None` (null) without a stream of datagrams.
@@ -79,13 +110,26 @@ pub(super) fn value(summary: &Summary) -> Option<Value> {
     }))
 }
 
-/// The columns of CSV for streams of datagrams.
-pub(super) const COLUMNS: [&str; 6] = ["sent_rate", "loss", "reordered", "duplicated", "foreign", "jitter_us"];
+/// Returns the rates of streams in both directions or beside RR for JSON; `None` (null) for other workloads.
+pub(super) fn rates(summary: &Summary) -> Option<Value> {
+    match (summary.median.directions(), summary.median.beside) {
+        (Some((to_server, to_client)), _) => Some(json!({ "to_server": to_server, "to_client": to_client })),
+        (None, Some(beside)) => Some(json!({ "to_server": null, "to_client": beside.rate() })),
+        (None, None) => None,
+    }
+}
 
-/// Returns the fields of [`COLUMNS`]; they are empty without a stream of datagrams.
-pub(super) fn fields(summary: &Summary) -> [String; 6] {
+/// The columns of CSV for streams.
+pub(super) const COLUMNS: [&str; 8] =
+    ["sent_rate", "loss", "reordered", "duplicated", "foreign", "jitter_us", "to_server_rate", "to_client_rate"];
+
+/// Returns the fields of [`COLUMNS`]; those without a figure are empty.
+pub(super) fn fields(summary: &Summary) -> [String; 8] {
     let seen = summary.median.datagrams();
     let of = |pick: fn(&Datagrams) -> Option<String>| seen.as_ref().and_then(pick).unwrap_or_default();
+    let beside = summary.median.beside.map(|beside| beside.rate().to_string());
+    let both = summary.median.directions().map(|(to_server, to_client)| (to_server.to_string(), to_client.to_string()));
+    let (to_server, to_client) = both.unwrap_or_else(|| (String::new(), beside.unwrap_or_default()));
     [
         of(|seen| Some(seen.send_rate.to_string())),
         of(|seen| Some(seen.loss().to_string())),
@@ -93,6 +137,8 @@ pub(super) fn fields(summary: &Summary) -> [String; 6] {
         of(|seen| Some(seen.duplicated.to_string())),
         of(|seen| Some(seen.foreign.to_string())),
         of(|seen| seen.jitter_us.map(|jitter| jitter.to_string())),
+        to_server,
+        to_client,
     ]
 }
 
@@ -101,6 +147,7 @@ mod tests {
     use super::*;
     use crate::html::html;
     use crate::{Format, Layout, Screen, render};
+    use siga_results::record::BesideRecord;
     use siga_results::store::Run;
     use siga_results::testing;
     use unicode_width::UnicodeWidthStr;
@@ -143,7 +190,7 @@ mod tests {
         assert!(row.ends_with("100  75.0  25.0%     <0.01%       1.00%       12.3"), "{row}");
         let csv = render(&run, Format::Csv, Layout::Plain, None).unwrap();
         assert!(csv.lines().next().unwrap().ends_with(&COLUMNS.join(",")), "{csv}");
-        assert!(csv.lines().nth(1).unwrap().ends_with(",100,0.25,5,1000,3,12.345"), "{csv}");
+        assert!(csv.lines().nth(1).unwrap().ends_with(",100,0.25,5,1000,3,12.345,,"), "{csv}");
         let json: Value = serde_json::from_str(&render(&run, Format::Json, Layout::Plain, None).unwrap()).unwrap();
         let cell = &json["cells"][0];
         assert_eq!((&cell["datagrams"]["lost"], &cell["datagrams"]["loss"]), (&json!(25_000), &json!(0.25)));
@@ -159,5 +206,58 @@ mod tests {
         let text = render(&run, Format::Text, Layout::Plain, None).unwrap();
         let row = text.lines().find(|line| line.starts_with("  vctc ")).unwrap();
         assert!(row.contains("1.33x"), "{text}");
+    }
+
+    /// Returns a run of one cell with this workload, in which `change` sets each trial.
+    fn of_workload(workload: &str, change: fn(&mut siga_results::record::TrialRecord)) -> Run {
+        let trials = (0..8).flat_map(|round| {
+            ["veth", "vctc"].map(|path| {
+                let mut trial = testing::trial(path, round, 700, None);
+                trial.cell.workload = workload.parse().unwrap();
+                trial.elapsed_ns = 1_000_000_000;
+                (trial.client.sent, trial.client.received) = (40_000_000, 60_000_000);
+                change(&mut trial);
+                trial
+            })
+        });
+        let mut run = testing::run("run", trials.collect());
+        run.plan.paths = vec!["veth".into(), "vctc".into()];
+        run
+    }
+
+    fn rows_of(text: &str) -> Vec<Vec<&str>> {
+        let table = text.split(DIRECTIONS).nth(1).unwrap().lines();
+        table.filter(|line| line.starts_with("v")).map(|line| line.split_whitespace().collect()).collect()
+    }
+
+    #[test]
+    fn streams_in_both_directions_have_a_rate_each_and_in_sum() {
+        let run = of_workload("strb-20m", |_| ());
+        let text = render(&run, Format::Text, Layout::Plain, None).unwrap();
+        assert_eq!(rows_of(&text)[0][5..], ["40.0", "60.0", "1", "a", "pair"], "{text}");
+        let json: Value = serde_json::from_str(&render(&run, Format::Json, Layout::Plain, None).unwrap()).unwrap();
+        assert_eq!(json["cells"][0]["streams"], json!({ "to_server": 40.0, "to_client": 60.0 }));
+        assert!((json["cells"][0]["rate"].as_f64().unwrap() - 100.0).abs() < 1e-9, "the sum");
+        let csv = render(&run, Format::Csv, Layout::Plain, None).unwrap();
+        assert!(csv.lines().nth(1).unwrap().ends_with(",40,60"), "{csv}");
+        assert!(html(&[run], &[]).unwrap().contains(DIRECTIONS));
+    }
+
+    #[test]
+    fn beside_streams_the_figures_are_those_of_rr_and_cpu_is_that_of_both() {
+        let run = of_workload("rr-1-1+4strg", |trial| {
+            trial.beside = Some(BesideRecord { bytes: 50_000_000, elapsed_ns: 1_000_000_000 });
+            trial.client.transactions = 2_000;
+        });
+        let text = render(&run, Format::Text, Layout::Plain, None).unwrap();
+        assert_eq!(rows_of(&text)[0][5..], ["-", "50.0", "4"], "{text}");
+        assert!(text.contains("rr-1-1+4strg, 1 pair (trans/sec, CPU in ms/MB)"), "{text}");
+        let json: Value = serde_json::from_str(&render(&run, Format::Json, Layout::Plain, None).unwrap()).unwrap();
+        let cell = &json["cells"][0];
+        assert!((cell["rate"].as_f64().unwrap() - 2_000.0).abs() < 1e-9);
+        // 700 ms of CPU time for 100 MB.
+        assert_eq!((&cell["cpu"]["unit"], &cell["cpu"]["total"]), (&json!("ms/MB"), &json!(7.0)));
+        let metrics = json["comparisons"][0]["cells"].as_array().unwrap().iter().map(|row| row["metric"].clone());
+        assert!(metrics.collect::<Vec<_>>().contains(&json!("streams_rate")), "{json:#}");
     }
 }

@@ -45,7 +45,8 @@ const VERDICTS: [&str; 5] = ["better", "worse", "equivalent", "inconclusive", "n
 /// Returns a comparison as text for a screen. The other arguments are those of [`render`].
 pub fn text(comparison: &Comparison, all: bool, explained: Option<&Explained>, screen: &Screen) -> String {
     let shown = people(&readable::comparison(comparison, false), all, false, screen.width);
-    let reasons = explained.map(|explained| why::people(comparison, explained, false)).unwrap_or_default();
+    let reasons =
+        explained.map(|explained| why::people(comparison, explained, false, screen.width)).unwrap_or_default();
     fit::finish(&(shown + &reasons), screen)
 }
 
@@ -59,7 +60,7 @@ pub fn render(comparison: &Comparison, format: Format, all: bool, explained: Opt
     match format {
         Format::Text => Ok(text(comparison, all, explained, &Screen::default())),
         Format::Md => {
-            let reasons = explained.map(|explained| why::people(comparison, explained, true));
+            let reasons = explained.map(|explained| why::people(comparison, explained, true, usize::MAX));
             Ok(people(&readable::comparison(comparison, true), all, true, usize::MAX) + &reasons.unwrap_or_default())
         }
         Format::Json => json(comparison, explained),
@@ -124,9 +125,15 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
         return Vec::new();
     }
     let is_said = |row: &&&Row| match row.metric {
-        Metric::Rate | Metric::TOTAL => true,
+        Metric::Rate | Metric::Streams | Metric::TOTAL => true,
         Metric::P99 | Metric::Cpu(_, Mode::All) => matches!(row.verdict, Verdict::Better | Verdict::Worse),
-        Metric::P50 | Metric::Sent | Metric::Loss | Metric::Jitter | Metric::Cpu(_, Mode::Virtual | Mode::Cp) => false,
+        Metric::P50
+        | Metric::ToServer
+        | Metric::ToClient
+        | Metric::Sent
+        | Metric::Loss
+        | Metric::Jitter
+        | Metric::Cpu(_, Mode::Virtual | Mode::Cp) => false,
     };
     let sentence = |group: Vec<&Row>| {
         let (main, others): (Vec<&Row>, Vec<&Row>) =
@@ -150,6 +157,9 @@ fn change(row: &Row) -> String {
         Metric::Rate => "rate",
         Metric::P50 => "median latency",
         Metric::P99 => "p99 latency",
+        Metric::Streams => "rate of the streams beside",
+        Metric::ToServer => "rate to the server",
+        Metric::ToClient => "rate to the client",
         Metric::Sent => "sent data",
         Metric::Loss => "loss",
         Metric::Jitter => "jitter",
@@ -259,7 +269,7 @@ fn people(comparison: &Comparison, all: bool, markdown: bool, width: usize) -> S
     let (mut hidden, mut marked) = (0, false);
     let mut lines = Vec::new();
     for group in groups(comparison) {
-        let unit = cpu_scale(group[0].new.workload.unit()).1;
+        let unit = cpu_scale(group[0].new.workload.cpu_unit()).1;
         let rate = group[0].new.workload.unit().rate_name();
         let mark = if comparison.emulated { format!(", {EMULATED}") } else { String::new() };
         let title = format!("{} (rate in {rate}, latency in us, CPU in {unit}){mark}", cell_name(comparison, group[0]));
@@ -332,7 +342,13 @@ fn environment(comparison: &Comparison, all: bool, item: &str, out: &mut String)
 /// Returns true for a main figure (rate, latencies, CPU time in all modes), and for any other figure that became better or worse.
 fn is_shown(row: &Row) -> bool {
     let main = match row.metric {
-        Metric::Rate | Metric::P50 | Metric::P99 | Metric::Cpu(_, Mode::All) => true,
+        Metric::Rate
+        | Metric::P50
+        | Metric::P99
+        | Metric::Streams
+        | Metric::ToServer
+        | Metric::ToClient
+        | Metric::Cpu(_, Mode::All) => true,
         Metric::Sent | Metric::Loss | Metric::Jitter | Metric::Cpu(_, Mode::Virtual | Mode::Cp) => false,
     };
     main || matches!(row.verdict, Verdict::Better | Verdict::Worse)
@@ -408,7 +424,7 @@ pub(super) fn mark(row: &Row, markdown: bool) -> &'static str {
 }
 
 fn cells(comparison: &Comparison, row: &Row, markdown: bool) -> [String; 10] {
-    let scale = row.metric.scale(row.new.workload.unit());
+    let scale = row.metric.scale(row.new.workload);
     let dash = || "-".to_owned();
     let interval = match row.low.zip(row.high) {
         Some((low, high)) => format!("{low:.3}-{high:.3}"),
@@ -496,7 +512,7 @@ fn geometric_mean(mean: &Mean) -> Value {
 fn entry(comparison: &Comparison, row: &Row) -> Value {
     // Other programs would read a ratio without its verdict.
     let unless_emulated = |figure: f64| (!comparison.emulated).then_some(figure);
-    let scale = row.metric.scale(row.new.workload.unit());
+    let scale = row.metric.scale(row.new.workload);
     let (reason, deciding) = match &row.verdict {
         Verdict::NotComparable { reason } => (Some(reason), None),
         Verdict::Inconclusive { trials } => (None, *trials),
@@ -513,7 +529,7 @@ fn entry(comparison: &Comparison, row: &Row) -> Value {
         "base_level": row.base.level,
         "metric": row.metric.name(),
         "role": if row.metric.is_main() { "main" } else { "exploratory" },
-        "unit": row.metric.unit(row.new.workload.unit()),
+        "unit": row.metric.unit(row.new.workload),
         "base_value": row.values.0 * scale,
         "new_value": row.values.1 * scale,
         "base_trials": row.trials.0,

@@ -1,5 +1,6 @@
 //! Presents explanations of verdicts on CPU time: the functions that account for a difference.
 
+use super::fit;
 use super::table::grid;
 use super::verdicts::pair_name;
 use super::words::{counted, cpu_scale, number};
@@ -18,8 +19,9 @@ const CALLERS_SHOWN: usize = 3;
 /// The explanations of a comparison, and the verdicts that cannot be explained, each as the cell with the reason.
 pub type Explained = (Vec<Why>, Vec<(siga_plan::matrix::Cell, String)>);
 
-/// Returns the explanations as text or Markdown: a sentence and a table for each.
-pub(super) fn people(comparison: &Comparison, (all, unexplained): &Explained, markdown: bool) -> String {
+/// Returns the explanations as text or Markdown: a sentence and a table for each. Tables of text have lines of at most `width`
+/// characters.
+pub(super) fn people(comparison: &Comparison, (all, unexplained): &Explained, markdown: bool, width: usize) -> String {
     let mut out = String::new();
     if all.is_empty() && unexplained.is_empty() {
         let _ = writeln!(out, "\n{}", nothing(comparison));
@@ -32,7 +34,7 @@ pub(super) fn people(comparison: &Comparison, (all, unexplained): &Explained, ma
         if markdown {
             out.push('\n');
         }
-        out.push_str(&table(why, markdown, word));
+        out.push_str(&table(why, markdown, width, word));
         let _ = writeln!(out, "{}", quality(why));
     }
     for (cell, reason) in unexplained {
@@ -60,10 +62,18 @@ fn nothing(comparison: &Comparison) -> String {
 /// Returns the difference and the functions with the largest parts of it in words: "CPU time: +6.71 us/trans (95% interval +5.90 to
 /// +7.30), in 12 rounds: `nft_do_chain` +4.10, 61% of the difference; …".
 pub(super) fn sentence(why: &Why) -> String {
-    let (scale, unit) = cpu_scale(why.new.workload.unit());
+    let (scale, unit) = cpu_scale(why.new.workload.cpu_unit());
     let part = match why.metric {
         Metric::Cpu(part, _) => part_name(part),
-        Metric::Rate | Metric::P50 | Metric::P99 | Metric::Sent | Metric::Loss | Metric::Jitter => "",
+        Metric::Rate
+        | Metric::P50
+        | Metric::P99
+        | Metric::Streams
+        | Metric::ToServer
+        | Metric::ToClient
+        | Metric::Sent
+        | Metric::Loss
+        | Metric::Jitter => "",
     };
     let of = if why.metric == Metric::TOTAL { String::new() } else { format!(" of the {part}") };
     let whole = difference(&why.whole.difference, scale);
@@ -82,9 +92,13 @@ pub(super) fn sentence(why: &Why) -> String {
     }
 }
 
-fn table(why: &Why, markdown: bool, word: fn(&str) -> String) -> String {
-    grid(HEAD, rows(why, word), 2..7, markdown, u16::from(!markdown) * 2)
+fn table(why: &Why, markdown: bool, width: usize, word: fn(&str) -> String) -> String {
+    let rows = rows(why, word);
+    if markdown { grid(HEAD, rows, 2..7, true, 0) } else { fit::plain(HEAD, DROP, 2..7, rows, width) }
 }
+
+/// When each column is dropped on a narrow screen: the callers first.
+const DROP: [u8; 8] = [0, 0, 3, 3, 0, 2, 0, 1];
 
 /// The head of a table of functions.
 pub(super) const HEAD: [&str; 8] =
@@ -92,7 +106,7 @@ pub(super) const HEAD: [&str; 8] =
 
 /// Returns the rows of a table of functions: the causes, everything else, and the sum. `word` makes a name safe to print.
 pub(super) fn rows(why: &Why, word: fn(&str) -> String) -> Vec<[String; 8]> {
-    let (scale, unit) = cpu_scale(why.new.workload.unit());
+    let (scale, unit) = cpu_scale(why.new.workload.cpu_unit());
     let row = |name: String, part: &str, cost: &Cost, callers: String| {
         let interval = match ends(&cost.difference, scale) {
             Some((low, high)) => format!("{low} to {high}"),
@@ -163,7 +177,7 @@ pub(super) fn values((all, unexplained): &Explained) -> Value {
     };
     let side = |side: &Quality| json!({"samples": side.samples, "lost": side.lost, "shortened": side.shortened, "unknown": side.unknown});
     let one = |why: &Why| {
-        let scale = cpu_scale(why.new.workload.unit()).0;
+        let scale = cpu_scale(why.new.workload.cpu_unit()).0;
         let causes = why.causes.iter().map(|cause| {
             let mut value = cost(&cause.cost, scale);
             value["function"] = json!(cause.function);
@@ -181,7 +195,7 @@ pub(super) fn values((all, unexplained): &Explained) -> Value {
             "clients": why.new.clients,
             "level": why.new.level,
             "metric": why.metric.name(),
-            "unit": why.metric.unit(why.new.workload.unit()),
+            "unit": why.metric.unit(why.new.workload),
             "base_trials": why.trials.0,
             "new_trials": why.trials.1,
             "all": cost(&why.whole, scale),
@@ -231,6 +245,7 @@ pub(super) fn part_name(part: Part) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use unicode_width::UnicodeWidthStr;
 
     #[test]
     fn long_names_keep_their_beginning_and_end() {
@@ -239,5 +254,41 @@ mod tests {
         let long = "<fearless_simd::avx512::Avx512 as fearless_simd::Simd>::vectorize::vectorize_avx512";
         assert_eq!(short(long), "<fearless_simd::…imd>::vectorize::vectorize_avx512");
         assert_eq!(short(&"é".repeat(51)).chars().count(), 50);
+    }
+
+    #[test]
+    fn the_table_of_functions_fits_80_100_and_120_columns() {
+        let difference = |value: f64| Location { value, low: Some(value * 0.9), high: Some(value * 1.1) };
+        let cost = |value: f64| Cost { values: (10.0, 10.0 + value), difference: difference(value) };
+        let cell = siga_results::testing::trial("veth-routed", 0, 700, None).cell;
+        let cause = |function: &str, share: f64| Cause {
+            function: function.into(),
+            callers: ["a_caller_with_a_long_name", "another_caller_with_a_long_name", "nf_hook_slow"]
+                .map(String::from)
+                .into(),
+            part: Part::Router,
+            cost: cost(0.006 * share),
+            share,
+        };
+        let why = Why {
+            base: cell.clone(),
+            new: cell,
+            metric: Metric::TOTAL,
+            trials: (9, 9),
+            whole: cost(0.006),
+            causes: vec![cause("nft_do_chain", 0.7), cause(&"a_very_long_name_of_a_function".repeat(3), 0.2)],
+            rest: cost(0.0006),
+            quality: (Quality::default(), Quality::default()),
+            stacks: Vec::new(),
+        };
+        for (width, heads) in [(80, 4), (100, 5), (120, 7), (200, 8)] {
+            let table = table(&why, false, width, text::name);
+            assert!(table.lines().all(|line| line.width() <= width), "{width}:\n{table}");
+            let first = table.lines().next().unwrap();
+            let shown = HEAD.iter().filter(|head| first.contains(*head)).count();
+            assert!(shown >= heads, "{width}:\n{table}");
+            let row = table.lines().find(|line| line.starts_with("nft_do_chain")).unwrap();
+            assert!(row.contains("router") && row.contains("+4.20") && row.contains("70%"), "{width}:\n{table}");
+        }
     }
 }

@@ -28,6 +28,11 @@ pub(super) fn number(value: f64) -> String {
     }
 }
 
+/// Writes a ratio, or an end of its interval, with three decimal places; a large one with three digits.
+pub(super) fn ratio_text(ratio: f64) -> String {
+    if ratio < 9.9995 { format!("{ratio:.3}") } else { number(ratio) }
+}
+
 /// Inserts commas between groups of three digits.
 pub(super) fn thousands(digits: &str) -> String {
     let mut text = String::new();
@@ -183,7 +188,7 @@ fn beside_of(group: &[&Beside]) -> String {
         )
     };
     for one in group {
-        let noun = match one.cell.workload.unit() {
+        let noun = match one.cell.workload.cpu_unit() {
             Unit::Transaction => "CPU time per transaction",
             Unit::Megabyte => "CPU time per megabyte",
             Unit::Run => "CPU time per run",
@@ -242,7 +247,7 @@ fn overheads(reduced: &Reduced, answers: &Answers) -> String {
     let rank = |overhead: &&RouterOverhead| match overhead.cell.workload.shape() {
         Some(Shape::Rr) => 0,
         Some(Shape::Crr) => 1,
-        Some(Shape::Strg | Shape::Strp) => 2,
+        Some(Shape::Strg | Shape::Strp | Shape::Strb) => 2,
         None => 3,
     };
     overheads.sort_by_key(|overhead| (overhead.cell.path.clone(), rank(overhead), overhead.cell.clients));
@@ -262,7 +267,7 @@ fn overheads(reduced: &Reduced, answers: &Answers) -> String {
 
 fn sentence(overhead: &RouterOverhead, reduced: &Reduced, lead: bool) -> String {
     let workload = overhead.cell.workload;
-    let (scale, _) = cpu_scale(workload.unit());
+    let (scale, _) = cpu_scale(workload.cpu_unit());
     let node = if overhead.cell.path == "bridge" { "bridge" } else { "router" };
     let start = if lead { format!("A {node}") } else { "  and".to_owned() };
     let cell = reduced.cells.iter().find(|summary| summary.cell == overhead.cell);
@@ -285,7 +290,7 @@ fn sentence(overhead: &RouterOverhead, reduced: &Reduced, lead: bool) -> String 
 
 /// Returns what a router costs in CPU time, in words.
 fn cpu_cost(overhead: &RouterOverhead, scale: f64) -> String {
-    let (unit, a_unit) = match overhead.cell.workload.unit() {
+    let (unit, a_unit) = match overhead.cell.workload.cpu_unit() {
         Unit::Transaction => ("us", "per transaction"),
         Unit::Megabyte => ("ms", "per megabyte"),
         Unit::Run => ("ms", "per run"),

@@ -7,6 +7,7 @@ mod counters;
 mod host;
 mod observer;
 mod offered;
+mod series;
 
 pub use chains::{ChainNode, ChainTree, ChainsRecord, Owner};
 pub use command::{CommandRecord, NamedProcesses, Usage};
@@ -15,9 +16,11 @@ pub use counters::{DEVICE_COUNTERS, GuestTimes, LoadCounts, ProcessCpu};
 pub use host::{HostRecord, Probe, RunQueueDelay};
 pub use observer::{ObserverRecord, PhaseRecord};
 pub use offered::OfferedRecord;
+pub use series::{SeriesCpu, SeriesRecord};
 
 use serde::{Deserialize, Serialize};
 use siga_plan::matrix::Cell;
+use siga_plan::workload::Shape;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -60,6 +63,9 @@ pub struct TrialRecord {
     /// Mean interarrival jitter (RFC 3550) of the streams of datagrams, in nanoseconds. `None` for other workloads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jitter_ns: Option<f64>,
+    /// What the streams beside RR carried. `None` for other workloads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<BesideRecord>,
     /// CPU counters over the same interval as the counts.
     pub cpu: CpuRecord,
     /// What a command used. `None` if the cell measures a path.
@@ -104,6 +110,17 @@ impl TrialRecord {
         self.cell.workload.units(self.client.transactions, self.client.sent.saturating_add(self.client.received))
     }
 
+    /// Returns the number of units to which CPU time is related.
+    pub fn cpu_units(&self) -> f64 {
+        self.cell.workload.cpu_units(self.client.transactions, self.client.sent.saturating_add(self.client.received))
+    }
+
+    /// Returns the rates of a workload that streams in both directions at once, in MB per second: to the server, and to the client.
+    pub fn directions(&self) -> Option<(f64, f64)> {
+        let rate = |bytes: u64| bytes as f64 * 1e3 / self.elapsed_ns.max(1) as f64;
+        (self.cell.workload.shape() == Some(Shape::Strb)).then(|| (rate(self.client.sent), rate(self.client.received)))
+    }
+
     /// Returns the number of units completed per second.
     pub fn rate(&self) -> f64 {
         self.units() * 1e9 / self.elapsed_ns.max(1) as f64
@@ -128,6 +145,22 @@ impl TrialRecord {
     /// Returns the number of TCP segments that both sides retransmitted.
     pub fn retransmits(&self) -> u64 {
         total(self.protocol.iter().filter(|(name, _)| name.ends_with("Tcp RetransSegs")).map(|(_, count)| *count))
+    }
+}
+
+/// What streams beside RR carried in a trial.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BesideRecord {
+    /// Payload bytes that arrived at the client.
+    pub bytes: u64,
+    /// Time in nanoseconds until the last of them arrived.
+    pub elapsed_ns: u64,
+}
+
+impl BesideRecord {
+    /// Returns megabytes per second.
+    pub fn rate(&self) -> f64 {
+        self.bytes as f64 * 1e3 / self.elapsed_ns.max(1) as f64
     }
 }
 

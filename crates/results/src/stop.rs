@@ -46,7 +46,11 @@ pub fn needed(levels: &[Level], cells: &[Cell]) -> Needed {
 }
 
 fn needed_by(comparisons: &[Vec<(Cell, Cell)>], cells: &[Cell]) -> Needed {
-    let figures = comparisons.iter().map(|pairs| pairs.len() * Metric::MAIN.len()).max().unwrap_or(0);
+    let figures = comparisons
+        .iter()
+        .map(|pairs| pairs.iter().map(|(_, new)| Metric::main_of(new.workload).count()).sum())
+        .max()
+        .unwrap_or(0);
     let compared = compared(comparisons);
     let alone = cells.iter().filter(|cell| !compared.contains(cell)).count();
     Needed { figures, trials: trials_least(figures), alone }

@@ -13,7 +13,7 @@
 use crate::directory::Directory;
 use crate::environment::{Environment, differences};
 use crate::limits;
-use crate::record::{PathRecord, Skipped, TrialRecord};
+use crate::record::{PathRecord, SeriesRecord, Skipped, TrialRecord};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::Serialize;
@@ -65,6 +65,7 @@ const LEVELS: &str = "levels.json";
 const TRIALS: &str = "trials.jsonl";
 const PATHS: &str = "paths.jsonl";
 const SKIPPED: &str = "skipped.jsonl";
+const SERIES: &str = "series.jsonl";
 const END: &str = "end.json";
 /// Temporary names of the files that are written once. Each is then renamed to its final name.
 pub const TEMPORARY: [&str; 4] = ["plan.part", "environment.part", "levels.part", "end.part"];
@@ -211,6 +212,16 @@ impl Store {
         append(&mut self.trials, trial, &self.directory.place(TRIALS))
     }
 
+    /// Opens the file of the run's time series, which no report reads.
+    ///
+    /// # Errors
+    /// Returns an error of kind `Environment` if the file cannot be opened.
+    pub fn series(&self) -> Result<SeriesFile> {
+        let path = self.directory.place(SERIES);
+        let file = self.directory.append(SERIES).context(format!("cannot write {}", path.display()))?;
+        Ok(SeriesFile { file, path })
+    }
+
     /// Appends the settings of a path, as read back when it was built.
     ///
     /// # Errors
@@ -235,6 +246,23 @@ impl Store {
     /// Returns the errors of `add_trial`.
     pub fn add_skipped(&mut self, skipped: &Skipped) -> Result<()> {
         append(&mut self.skipped, skipped, &self.directory.place(SKIPPED))
+    }
+}
+
+/// The file of a run's time series.
+#[derive(Debug)]
+pub struct SeriesFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl SeriesFile {
+    /// Appends a record.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Store::add_trial`].
+    pub fn add(&mut self, record: &SeriesRecord) -> Result<()> {
+        append(&mut self.file, record, &self.path)
     }
 }
 

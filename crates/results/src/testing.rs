@@ -31,6 +31,7 @@ pub fn trial(path: &str, round: u32, busy_ms: u64, profile: Option<ProfileRecord
         pair_units: (1_000.0, 1_000.0),
         fairness: None,
         jitter_ns: None,
+        beside: None,
         cpu: CpuRecord {
             hosts: 1,
             cpus: 2,

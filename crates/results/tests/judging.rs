@@ -392,7 +392,15 @@ fn a_counter_with_every_trial_on_one_side_is_not_lost_among_the_other_figures() 
     let slower = |metric, _: usize| match metric {
         Metric::Rate => 0.8,
         ROUTER => 2.4,
-        Metric::P50 | Metric::P99 | Metric::Sent | Metric::Loss | Metric::Jitter | Metric::Cpu(..) => 1.0,
+        Metric::P50
+        | Metric::P99
+        | Metric::Streams
+        | Metric::ToServer
+        | Metric::ToClient
+        | Metric::Sent
+        | Metric::Loss
+        | Metric::Jitter
+        | Metric::Cpu(..) => 1.0,
     };
     let alone = |metric, _: usize| if metric == ROUTER { 2.4 } else { 1.0 };
     let of_one_cell = |metric, cell: usize| if cell == 0 { slower(metric, cell) } else { 1.0 };

@@ -24,10 +24,11 @@ Paths of the kernel:
 Paths of siga's own networks:
             hipersockets, hipersockets-routed, vctc, vctc-routed
             with applications over IUCV: hipersockets-iucv, hipersockets-routed-iucv, vctc-iucv, vctc-routed-iucv
-Workloads:  rr-1-1, rr-200-1000, rr-200-32k, crr-64-8k, strg-20m, strp-20m, udp-strg-1400,
-            or rr:REQUEST/RESPONSE, crr:, strg:, strp:, udp-rr: (k, m, g are 1,024 and its powers),
+Workloads:  rr-1-1, rr-200-1000, rr-200-32k, crr-64-8k, strg-20m, strp-20m, strb-20m, udp-strg-1400,
+            or rr:REQUEST/RESPONSE, crr:, strg:, strp:, strb:, udp-rr: (k, m, g are 1,024 and its powers),
             or udp-strg:BYTES, udp-strg:BYTES@RATE: datagrams of this size, at a rate such as 50MB/s
-            for each pair
+            for each pair,
+            or rr-1-1+4strg: request-response beside 4 streams, which shows latency under load
 Levels:     plain, aa, bigtcp, gro-on, gro-off, reno, cubic, bbr, mtu-1500, mtu-8992,
             nft-100-rules, conntrack, netem, fq, bbr-fq, io-uring, threaded-napi,
             420 and 430 (siga's own networks), or a TOML file, or a file with nft rules (.nft)
@@ -52,6 +53,7 @@ Examples:
   siga run --path loopback --workload rr-1-1 --processes --wait poll --client-cpus 0 --server-cpus 1
   siga run --path veth --workload rr-200-1000 --rate 5000
   siga run --path veth --workload rr-200-1000 --load 10%,50%,90%
+  siga run --path veth,hipersockets --workload rr-1-1,rr-1-1+4strg,strb-20m --clients 1
   siga run --path veth,hipersockets --workload udp-strg:1400@50MB/s,udp-strg-1400 --clients 1
   siga run --path hipersockets-routed,veth-routed --workload rr-200-1000
   siga run hop

@@ -7,11 +7,12 @@ use crate::{note, parse, print, print_run};
 use clap::Args;
 use siga_measure::commands::{self, Step};
 use siga_measure::cpu::profile::Profiler;
-use siga_measure::run::{self, Ended};
-use siga_measure::{host, interrupt, place};
-use siga_model::error::{Error, Result};
+use siga_measure::run::{self, Ended, Series};
+use siga_measure::{host, interrupt, limits, place};
+use siga_model::error::{Error, IoContext, Result};
 use siga_plan::plan::Plan;
 use siga_report::{Format, Layout};
+use siga_results::directory::Directory;
 use siga_results::environment::{EMULATED, EMULATED_FIGURES, Environment};
 use siga_results::store::{Run, Store};
 use std::fmt::Write;
@@ -37,6 +38,37 @@ pub(crate) struct RunArgs {
     /// Set the layout of the tables: plain, or zvm for the layout of z/VM's reports.
     #[arg(long, default_value = "plain", value_parser = parse::<Layout>)]
     layout: Layout,
+    /// Write a time series while the run goes on: a line of JSON for each interval of each trial, to series.jsonl in the run
+    /// directory. The shortest interval is 100ms. By default none.
+    #[arg(long, value_name = "TIME", value_parser = interval)]
+    interval: Option<Duration>,
+    /// Append the time series to this file too, or with - write it to standard output; the report then goes to standard error.
+    /// By default only to the run directory.
+    #[arg(long, value_name = "FILE", requires = "interval")]
+    series: Option<PathBuf>,
+}
+
+/// Parses the interval of a time series.
+fn interval(text: &str) -> std::result::Result<Duration, String> {
+    let range = limits::INTERVAL_MIN..=Duration::from_secs(3_600);
+    let time = humantime::parse_duration(text).ok().filter(|time| range.contains(time));
+    time.ok_or_else(|| "a time from 100ms to 1h, such as 1s".into())
+}
+
+/// Opens the outputs of the time series, if the user wants one.
+fn series(args: &RunArgs, store: &Store) -> Result<Option<Series>> {
+    let Some(interval) = args.interval else { return Ok(None) };
+    let copy: Option<(String, Box<dyn std::io::Write>)> = match &args.series {
+        None => None,
+        Some(file) if file.as_os_str() == "-" => Some(("standard output".into(), Box::new(std::io::stdout()))),
+        Some(file) => {
+            let name = file.display().to_string();
+            let output = Directory::around(file).and_then(|(directory, entry)| directory.append(entry));
+            let output = output.context(format!("cannot write {name}"))?;
+            Some((name, Box::new(output)))
+        }
+    };
+    Ok(Some(Series { interval, file: store.series()?, copy }))
 }
 
 /// A run that is ready to be measured.
@@ -71,9 +103,14 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
         // A command inherits the limit, so its runs keep that of the user.
         place::raise_descriptor_limit();
     }
-    let ended = run::run(&mut store, so_far, &ssh, profiler, &mut live)?;
+    let series = series(args, &store)?;
+    let ended = run::run(&mut store, so_far, &ssh, profiler, series, &mut live)?;
     live.end();
-    print_run(&ended.run, args.format, args.layout, ended.run.plan.accounting)?;
+    if args.series.as_ref().is_some_and(|file| file.as_os_str() == "-") {
+        note(&siga_report::render(&ended.run, args.format, args.layout, ended.run.plan.accounting)?);
+    } else {
+        print_run(&ended.run, args.format, args.layout, ended.run.plan.accounting)?;
+    }
     match ended.cut_short {
         Some(error) => Err(error),
         None => verdict(&ended),

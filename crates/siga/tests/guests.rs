@@ -16,7 +16,8 @@ const PATHS: [&str; 4] = ["hipersockets", "hipersockets-routed", "vctc", "vctc-r
 /// The same paths with applications in separate processes.
 const IUCV_PATHS: [&str; 4] = ["hipersockets-iucv", "hipersockets-routed-iucv", "vctc-iucv", "vctc-routed-iucv"];
 
-const WORKLOADS: &str = "rr-200-1000,crr-64-8k,strg-20m,strp:200k/20,udp-rr:64/64,udp-strg:1000@5MB/s";
+const WORKLOADS: &str =
+    "rr-200-1000,crr-64-8k,strg-20m,strp:200k/20,udp-rr:64/64,udp-strg:1000@5MB/s,strb:1m/1m,rr-1-1+2strg";
 
 /// Measures trials into the directory `run`. They are short, but long enough for three processes to get CPU time on a busy host.
 fn measure(bench: &Bench, arguments: &str) {
@@ -68,7 +69,7 @@ fn measured(bench: &Bench, paths: [&str; 4], io: &str) -> Vec<Value> {
     measure(bench, &format!("--path {} --workload {WORKLOADS} --clients 3", paths.join(",")));
     let json: Value = serde_json::from_str(&bench.run("show run --format json").ok().out).unwrap();
     let cells = json["cells"].as_array().unwrap();
-    assert_eq!(cells.len(), 4 * 6);
+    assert_eq!(cells.len(), 4 * 8);
     for cell in cells {
         let flags: Vec<&str> = cell["flags"].as_array().unwrap().iter().map(|flag| flag.as_str().unwrap()).collect();
         // Other load on the host decides how steady a rate is, how long an exchange takes, how the pairs share, and whether the answer
@@ -250,7 +251,7 @@ fn every_workload_crosses_at_both_levels_and_the_driver_features_are_read_back()
     let levels = "420,430,420+packing+colocate,430-copy_once-pending";
     measure(&bench, &format!("--path hipersockets-routed --level {levels} --workload {WORKLOADS} --clients 3"));
     let trials = bench.trials();
-    assert_eq!(trials.len(), 4 * 6);
+    assert_eq!(trials.len(), 4 * 8);
     for trial in &trials {
         assert!(trial["client"]["received"].as_u64() != Some(0), "{trial:#}");
         let old = trial["cell"]["level"].as_str().unwrap().starts_with("420");

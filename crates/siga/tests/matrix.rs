@@ -9,7 +9,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-const KINDS: &str = "rr-1-1,crr-64-8k,strg-20m,strp-20m";
+const KINDS: &str = "rr-1-1,crr-64-8k,strg-20m,strp-20m,strb-20m,rr-1-1+2strg";
 
 /// Returns the paths that can be built here. A sockmap needs privilege.
 fn paths(list: &str) -> String {
@@ -71,9 +71,23 @@ fn check_trial(trial: &Value) {
     for wrong in ["connect_failures", "resets", "short_reads", "wrong_content", "lost", "late"] {
         assert_eq!((count("client", wrong), count("server", wrong)), (0, 0), "{wrong}: {trial}");
     }
+    let workload = trial["cell"]["workload"].as_str().unwrap();
+    if workload.starts_with("udp-strg") {
+        // The network may lose datagrams of a stream.
+        assert!((1..=count("server", "sent")).contains(&count("client", "received")), "{trial}");
+        assert!(count("client", "transactions") <= count("server", "transactions"), "{trial}");
+        assert_eq!((count("client", "foreign"), count("server", "foreign")), (0, 0), "{trial}");
+        return;
+    }
     assert_eq!(count("client", "sent"), count("server", "received"), "{trial}");
     assert_eq!(count("client", "received"), count("server", "sent"), "{trial}");
-    let workload = trial["cell"]["workload"].as_str().unwrap();
+    if workload.starts_with("strb") {
+        assert!(count("client", "sent") > 0 && count("server", "sent") > 0, "both directions: {trial}");
+    }
+    if workload.contains('+') {
+        let streams = count("client", "received") - count("client", "transactions");
+        assert!(trial["beside"]["bytes"] == streams && streams > 0, "what is not RR's is of the streams: {trial}");
+    }
     if !workload.starts_with("str") {
         assert_eq!(count("client", "transactions"), count("server", "transactions"), "{trial}");
     }
@@ -98,9 +112,12 @@ fn check_cell(cell: &Value, ended: &Ended) {
     assert!(cell["path"].is_string() && cell["workload"].is_string() && cell["level"].is_string(), "{cell}");
     assert_eq!(cell["trials"], 1);
     assert!(number(&cell["clients"]) >= 1.0 && number(&cell["rate"]) > 0.0, "{cell}");
-    let stream = cell["workload"].as_str().unwrap().starts_with("str");
+    let workload = cell["workload"].as_str().unwrap();
+    let stream = workload.starts_with("str") || workload.starts_with("udp-strg");
     assert_eq!(cell["rate_unit"], if stream { "MB/sec" } else { "trans/sec" });
-    assert_eq!(cell["cpu"]["unit"], if stream { "ms/MB" } else { "us/trans" });
+    assert_eq!(cell["cpu"]["unit"], if stream || workload.contains('+') { "ms/MB" } else { "us/trans" });
+    assert_eq!(cell["datagrams"].is_object(), workload.starts_with("udp-strg"), "{cell}");
+    assert_eq!(cell["streams"].is_object(), workload.starts_with("strb") || workload.contains('+'), "{cell}");
     assert_eq!(cell["errors"], 0, "{cell}");
     assert!(cell["mtu"].is_u64() != (cell["path"] == "unix"), "{cell}");
     for percentile in ["p50", "p90", "p99", "p999", "max"] {
@@ -139,7 +156,7 @@ fn every_path_carries_every_workload_over_ipv4() {
     let paths = paths("loopback,unix,veth,veth-routed,bridge,macvlan,sockmap");
     let count = paths.split(',').count();
     let arguments = format!("--path {paths} --workload {KINDS} --clients 1,3");
-    let (_, cells) = measure(&bench, &arguments, count * 4 * 2);
+    let (_, cells) = measure(&bench, &arguments, count * 6 * 2);
     assert!(cells.iter().all(|cell| cell["io"] == "epoll, block"));
     let arguments = "--path loopback,veth,veth-routed,bridge,macvlan --workload udp-rr:64/1000,udp-strg:1000@5MB/s \
                      --clients 1,3";
@@ -155,7 +172,7 @@ fn every_path_carries_every_workload_over_ipv6() {
     }
     let paths = paths("loopback,veth,veth-routed,bridge,macvlan,sockmap");
     let count = paths.split(',').count();
-    measure(&bench, &format!("--path {paths} --workload {KINDS} --clients 1,3 --ipv6"), count * 4 * 2);
+    measure(&bench, &format!("--path {paths} --workload {KINDS} --clients 1,3 --ipv6"), count * 6 * 2);
     let arguments = "--path loopback,veth,veth-routed,bridge,macvlan --workload udp-rr:64/1000,udp-strg-1400 --clients 3 \
                      --ipv6";
     measure(&bench, arguments, 10);
@@ -171,7 +188,7 @@ fn a_worker_process_per_pair_carries_every_workload() {
     let paths = paths("loopback,unix,veth-routed,sockmap");
     let count = paths.split(',').count();
     let arguments = format!("--path {paths} --workload {KINDS} --clients 3 --processes");
-    let (_, cells) = measure(&bench, &arguments, count * 4);
+    let (_, cells) = measure(&bench, &arguments, count * 6);
     assert!(cells.iter().all(|cell| cell["io"] == "process per pair, block"));
     measure(
         &bench,
@@ -189,7 +206,7 @@ fn polling_agents_carry_every_workload() {
     }
     for (options, io) in [("", "epoll, poll"), ("--processes", "process per pair, poll")] {
         let arguments = format!("--path unix,veth --workload {KINDS} --clients 2 --wait poll {options}");
-        let (_, cells) = measure(&bench, &arguments, 8);
+        let (_, cells) = measure(&bench, &arguments, 12);
         assert!(cells.iter().all(|cell| cell["io"] == io));
         measure(&bench, &format!("--path veth --workload udp-rr:8/8,udp-strg:8k --clients 2 --wait poll {options}"), 2);
     }
@@ -385,5 +402,42 @@ fn two_hundred_pairs_each_get_a_worker_process() {
     for trial in measure_many(&bench, "--path veth --workload rr-1-1 --clients 200 --processes", 1) {
         assert!(trial["pair_units"][0].as_f64().unwrap() >= 0.0, "{trial}");
     }
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn a_time_series_follows_each_trial() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    for options in ["", "--processes"] {
+        let out = format!("series{}", options.len());
+        let axes =
+            "--path veth --workload rr-1-1,rr-1-1+1strg,udp-strg:1000@5MB/s --clients 2 --trials 1 --seconds 0.5";
+        let series = "--warm-up 0 --interval 100ms --series -";
+        let ended = bench.run(&format!("run --out {out} {axes} {series} {options}")).ok();
+        assert!(ended.err.contains("3 trials in"), "the report is on standard error: {ended}");
+        let in_directory = std::fs::read_to_string(bench.path(&out).join("series.jsonl")).unwrap();
+        assert_eq!(ended.out, in_directory);
+        let lines: Vec<Value> = ended.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let trials = std::fs::read_to_string(bench.path(&out).join("trials.jsonl")).unwrap();
+        for trial in trials.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()) {
+            let own: Vec<&Value> = lines.iter().filter(|line| line["workload"] == trial["cell"]["workload"]).collect();
+            assert!((4..=5).contains(&own.len()), "{own:#?}");
+            let sum = |name: &str| own.iter().map(|line| line[name].as_u64().unwrap()).sum::<u64>();
+            for (name, counted) in [("transactions", "transactions"), ("bytes_to_client", "received")] {
+                let all = trial["client"][counted].as_u64().unwrap();
+                assert!((1..=all).contains(&sum(name)), "{name}: {} of {all}: {own:#?}", sum(name));
+            }
+            let seconds: Vec<f64> = own.iter().map(|line| line["second"].as_f64().unwrap()).collect();
+            assert!(seconds.is_sorted() && seconds[0] >= 0.1, "{seconds:?}");
+            let spent = |name: &str| own.iter().map(|line| line["cpu_ms"][name].as_f64().unwrap()).sum::<f64>();
+            assert!(spent("client") > 0.0 && spent("server") > 0.0 && spent("host") > 0.0, "{own:#?}");
+            assert!(own.iter().all(|line| line["cpu_ms"]["router"].is_null()), "veth has no router");
+        }
+    }
+    bench.run("run --interval 10ms").status(2);
+    bench.run("run --series -").status(2);
     bench.assert_nothing_left();
 }

@@ -20,6 +20,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("run --workload rr:1/99999999999999999999", &["`99999999999999999999` is not a size"]),
     ("run --workload udp-rr:8/65508", &["one datagram"]),
     ("run --workload udp-strg:8/8", &["`8/8` is not a size"]),
+    ("run --workload udp-strp:8/8", &["UDP"]),
     ("run --command true --path veth", &["--command", "--path"]),
     ("run --command a|b", &["`|` in the command is for a shell", "--shell"]),
     ("run --command 'a", &["without its partner"]),

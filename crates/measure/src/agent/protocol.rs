@@ -10,12 +10,12 @@ use crate::load::server::ServerConfig;
 use crate::path::route::RouteTo;
 use crate::socket::{Endpoint, SocketsOf};
 use serde::{Deserialize, Serialize};
-use siga_results::record::LoadCounts;
+use siga_results::record::{BesideRecord, LoadCounts};
 use std::collections::BTreeMap;
 
 /// Version of this protocol. An agent announces its version, and the coordinator refuses an agent with another version.
 /// Versions can differ if coordinator and agent are different builds of siga.
-pub(crate) const VERSION: u32 = 5;
+pub(crate) const VERSION: u32 = 6;
 
 /// An order from the coordinator to an agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -50,6 +50,8 @@ pub(crate) enum Order {
     Run {
         /// The phase to run.
         phase: Phase,
+        /// Length in nanoseconds of the intervals after which the client reports its counts. `None`: it reports none.
+        interval_ns: Option<u64>,
     },
     /// To a client: wait until each client process has received as many bytes as the entry for it says, then end the phase and
     /// report.
@@ -102,11 +104,13 @@ pub(crate) enum Answer {
     },
     /// The server listens.
     Serving {
-        /// Endpoint of each process.
+        /// Endpoint of each process. A single process that serves streams beside the workload has a second endpoint for them.
         endpoints: Vec<Endpoint>,
     },
     /// The client has established all standing connections.
     Connected,
+    /// An interval of the phase is over. The client sends this without a further order, before `Stopped`.
+    Tick(Tick),
     /// The client starts no more exchanges.
     Stopped {
         /// Bytes that each client process has sent since it began.
@@ -139,6 +143,34 @@ pub(crate) enum Answer {
     },
 }
 
+/// The counts of a client since its phase began.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub(crate) struct Tick {
+    /// Time since the phase began, in nanoseconds.
+    pub at_ns: u64,
+    /// Number of transactions.
+    pub transactions: u64,
+    /// Payload bytes sent.
+    pub sent: u64,
+    /// Payload bytes received.
+    pub received: u64,
+    /// Number of datagrams that the client knows to be lost.
+    pub lost: u64,
+}
+
+impl Tick {
+    /// Returns the sum of the counts of two processes. Each reports at the same times.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            at_ns: self.at_ns.max(other.at_ns),
+            transactions: self.transactions.saturating_add(other.transactions),
+            sent: self.sent.saturating_add(other.sent),
+            received: self.received.saturating_add(other.received),
+            lost: self.lost.saturating_add(other.lost),
+        }
+    }
+}
+
 /// The results of one phase, summed over all processes of the client.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Report {
@@ -160,6 +192,8 @@ pub(crate) struct Report {
     pub pair_most: f64,
     /// Sum over the pairs of each pair's number of units, and sum of the squares of these numbers.
     pub pair_sums: (f64, f64),
+    /// What the streams beside RR carried.
+    pub beside: Option<BesideRecord>,
     /// Sum of the jitters in nanoseconds of the streams of datagrams, and number of these streams.
     pub jitter: (f64, u32),
 }

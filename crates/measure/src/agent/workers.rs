@@ -6,21 +6,23 @@
 //! with one figure per process have the same order as the pairs.
 
 use super::launch::{self, AgentOptions};
-use super::protocol::{Answer, Order, Report};
-use crate::channel::ChildProcess;
+use super::protocol::{Answer, Order, Report, Tick};
+use crate::channel::{ChildProcess, write_outcome};
 use crate::clock::now_ns;
 use crate::limits;
 use crate::load::client::{ClientConfig, Phase};
 use crate::load::server::ServerConfig;
-use crate::socket::{Endpoint, SocketsOf};
+use crate::socket::SocketsOf;
 use siga_model::error::{Error, Result};
 use siga_results::histogram;
-use siga_results::record::ProcessCpu;
+use siga_results::record::{LoadCounts, ProcessCpu};
 use std::time::Duration;
 
 #[derive(Debug)]
 pub(super) struct Workers {
     workers: Vec<ChildProcess>,
+    /// Number of processes, the last ones, that serve streams beside the workload of the others.
+    beside: usize,
 }
 
 /// What all worker processes together have used since they began.
@@ -41,7 +43,7 @@ impl Workers {
         for worker in &mut workers {
             launch::greet(worker)?;
         }
-        Ok(Self { workers })
+        Ok(Self { workers, beside: 0 })
     }
 
     /// Sends an order to every process and returns the contents of the answers, in the order of the processes. `order` builds
@@ -64,8 +66,13 @@ impl Workers {
 
     pub(super) fn serve(&mut self, config: &ServerConfig, sockets: &SocketsOf, pairs: u32) -> Result<Answer> {
         let processes = u32::try_from(self.workers.len()).unwrap_or(u32::MAX);
+        self.beside = usize::try_from(config.workload.beside).unwrap_or(usize::MAX);
         let order = |number| Order::Serve {
-            config: ServerConfig { endpoint: nth_endpoint(&config.endpoint, number), ..config.clone() },
+            config: ServerConfig {
+                endpoint: config.endpoint.of_listener(number),
+                workload: config.workload.of_pair(u32::try_from(number).unwrap_or(u32::MAX), processes),
+                ..config.clone()
+            },
             sockets: sockets.clone(),
             processes: 1,
             pairs: pairs.div_ceil(processes),
@@ -78,10 +85,13 @@ impl Workers {
 
     pub(super) fn connect(&mut self, config: &ClientConfig, sockets: &SocketsOf) -> Result<Answer> {
         let processes = self.workers.len();
+        self.beside = usize::try_from(config.workload.beside).unwrap_or(usize::MAX);
         let order = |number| {
             let (first, pairs) = share(config.pairs, processes, number);
+            let workload = config.workload.of_pair(first, config.pairs);
             let endpoint = config.endpoints[number % config.endpoints.len()].clone();
-            let config = ClientConfig { first_pair: first, pairs, endpoints: vec![endpoint], ..config.clone() };
+            let config =
+                ClientConfig { first_pair: first, pairs, endpoints: vec![endpoint], workload, ..config.clone() };
             Order::Connect { config, sockets: sockets.clone(), processes: 1, cpus: Vec::new() }
         };
         let contents = |answer| if matches!(answer, Answer::Connected) { Ok(()) } else { Err(answer) };
@@ -91,13 +101,17 @@ impl Workers {
 
     pub(super) fn obey(&mut self, order: &Order) -> Result<Answer> {
         match order {
-            Order::Run { phase } => self.run(*phase),
+            Order::Run { phase, interval_ns } => self.run(*phase, *interval_ns),
             Order::Finish { received } => self.finish(received),
             Order::Quiesce { received } => {
                 let order = |number| Order::Quiesce { received: nth_count(received, number) };
                 let contents =
                     |answer| if let Answer::Quiesced { accounts } = answer { Ok(accounts) } else { Err(answer) };
-                Ok(Answer::Quiesced { accounts: self.all(order, Duration::ZERO, contents)?.concat() })
+                let mut accounts = self.all(order, Duration::ZERO, contents)?.concat();
+                let own = accounts.len().saturating_sub(self.beside);
+                // A record counts the transactions of the workload only.
+                accounts[own..].iter_mut().for_each(|account| account.counts.transactions = 0);
+                Ok(Answer::Quiesced { accounts })
             }
             Order::Resume { stride } => {
                 let contents = |answer| if matches!(answer, Answer::Resumed) { Ok(()) } else { Err(answer) };
@@ -116,21 +130,57 @@ impl Workers {
         }
     }
 
-    fn run(&mut self, phase: Phase) -> Result<Answer> {
+    /// Starts a phase in all processes. Their reports of an interval are passed on as one.
+    fn run(&mut self, phase: Phase, interval_ns: Option<u64>) -> Result<Answer> {
         // The start of the phase lies in the future, so that every process receives the order before this time.
         let start_ns = now_ns() + 2_000_000 + 50_000 * self.workers.len() as u64;
-        let processes = self.workers.len() as f64;
-        let phase = Phase { start_ns, rate: phase.rate.map(|rate| rate / processes), ..phase };
-        let time = Duration::from_nanos(phase.duration_ns) + limits::STALL_TIME_MAX;
-        let contents = |answer| if let Answer::Stopped { sent } = answer { Ok(sent) } else { Err(answer) };
-        Ok(Answer::Stopped { sent: self.all(|_| Order::Run { phase }, time, contents)?.concat() })
+        let own = self.workers.len().saturating_sub(self.beside);
+        let phase = |number| {
+            let rate = phase.rate.filter(|_| number < own).map(|rate| rate / own as f64);
+            Phase { start_ns, rate, ..phase }
+        };
+        let duration_ns = phase(0).duration_ns;
+        let time = Duration::from_nanos(duration_ns) + limits::STALL_TIME_MAX;
+        for (number, worker) in self.workers.iter_mut().enumerate() {
+            worker.send(&Order::Run { phase: phase(number), interval_ns })?;
+        }
+        let mut stopped: Vec<Option<Vec<u64>>> = vec![None; self.workers.len()];
+        while stopped.contains(&None) {
+            let mut sum: Option<Tick> = None;
+            let running = self.workers.iter_mut().zip(&mut stopped).enumerate();
+            for (number, (worker, stopped)) in running.filter(|(_, (_, stopped))| stopped.is_none()) {
+                match worker.receive(limits::ANSWER_TIME_MAX + time)? {
+                    Answer::Stopped { sent } => *stopped = Some(sent),
+                    // A record counts the transactions of the workload only.
+                    Answer::Tick(tick) if number >= own => {
+                        sum = Some(sum.unwrap_or_default().plus(Tick { transactions: 0, ..tick }));
+                    }
+                    Answer::Tick(tick) => sum = Some(sum.unwrap_or_default().plus(tick)),
+                    answer @ (Answer::Hello { .. }
+                    | Answer::Serving { .. }
+                    | Answer::Connected
+                    | Answer::Report(_)
+                    | Answer::Quiesced { .. }
+                    | Answer::Resumed
+                    | Answer::Spent(_)
+                    | Answer::Host(_)
+                    | Answer::Carrier { .. }
+                    | Answer::Routes { .. }) => return Err(out_of_turn(&answer)),
+                }
+            }
+            if let Some(tick) = sum {
+                write_outcome(&mut std::io::stdout(), Ok(Answer::Tick(tick)))?;
+            }
+        }
+        Ok(Answer::Stopped { sent: stopped.into_iter().flatten().flatten().collect() })
     }
 
     fn finish(&mut self, received: &[u64]) -> Result<Answer> {
         let order = |number| Order::Finish { received: nth_count(received, number) };
         let contents = |answer| if let Answer::Report(report) = answer { Ok(*report) } else { Err(answer) };
         let reports = self.all(order, limits::STALL_TIME_MAX, contents)?;
-        merge(&reports).map(|report| Answer::Report(Box::new(report)))
+        let own = reports.len().saturating_sub(self.beside);
+        merge(&reports[..own], &reports[own..]).map(|report| Answer::Report(Box::new(report)))
     }
 
     /// Returns the CPU time and the run-queue delay of all worker processes together, and their process ids.
@@ -157,25 +207,8 @@ fn nth_count(received: &[u64], number: usize) -> Vec<u64> {
     vec![received.get(number).copied().unwrap_or(0)]
 }
 
-/// Returns the endpoint of process `number`, derived from the endpoint of the agent: `number` is added to the port unless the
-/// port is 0, or appended to the name of a UNIX socket.
-fn nth_endpoint(endpoint: &Endpoint, number: usize) -> Endpoint {
-    let shift = |mut address: std::net::SocketAddr| {
-        if address.port() != 0 {
-            address.set_port(address.port().saturating_add(u16::try_from(number).unwrap_or(u16::MAX)));
-        }
-        address
-    };
-    match endpoint {
-        Endpoint::Tcp(address) => Endpoint::Tcp(shift(*address)),
-        Endpoint::Smc(address) => Endpoint::Smc(shift(*address)),
-        Endpoint::Udp(address) => Endpoint::Udp(shift(*address)),
-        Endpoint::Unix(name) => Endpoint::Unix(format!("{name}-{number}")),
-    }
-}
-
-/// Combines the reports of all worker processes into one.
-fn merge(reports: &[Report]) -> Result<Report> {
+/// Combines the reports of all worker processes into one. `streams` are the reports of the processes with streams beside the others.
+fn merge(reports: &[Report], streams: &[Report]) -> Result<Report> {
     let (first, rest) = reports.split_first().ok_or_else(|| Error::incomplete("no process reported"))?;
     let mut sum = first.clone();
     for report in rest {
@@ -187,6 +220,12 @@ fn merge(reports: &[Report]) -> Result<Report> {
         sum.pair_most = sum.pair_most.max(report.pair_most);
         sum.pair_sums = (sum.pair_sums.0 + report.pair_sums.0, sum.pair_sums.1 + report.pair_sums.1);
         sum.jitter = (sum.jitter.0 + report.jitter.0, sum.jitter.1.saturating_add(report.jitter.1));
+    }
+    for stream in streams {
+        let beside = sum.beside.get_or_insert_default();
+        beside.bytes = beside.bytes.saturating_add(stream.counts.received);
+        beside.elapsed_ns = beside.elapsed_ns.max(stream.end_ns.saturating_sub(stream.start_ns));
+        sum.counts = sum.counts.plus(LoadCounts { transactions: 0, ..stream.counts });
     }
     sum.latency = add_up(reports.iter().map(|report| report.latency.as_str()))?;
     if sum.corrected.is_some() {

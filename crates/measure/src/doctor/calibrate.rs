@@ -154,8 +154,14 @@ impl Course {
         let mut trial = |us: f64| -> Result<TrialRecord> {
             let plan = experiment.plan(us, self.cpu);
             let matrix = plan.matrix()?;
-            let mut bench =
-                Bench { plan: &plan, matrix: &matrix, ssh: config::SSH, profiler: profiler.take(), names: None };
+            let mut bench = Bench {
+                plan: &plan,
+                matrix: &matrix,
+                ssh: config::SSH,
+                profiler: profiler.take(),
+                names: None,
+                series: None,
+            };
             let measured = bench.trial(&matrix.cells[0], round, false, progress);
             *profiler = bench.profiler;
             measured.map(|(trial, _)| trial)

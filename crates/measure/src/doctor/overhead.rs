@@ -47,7 +47,8 @@ pub(super) fn measure(profiler: Profiler, progress: &mut dyn FnMut(&str)) -> Res
     };
     let matrix = plan.matrix()?;
     let cell = &matrix.cells[0];
-    let mut bench = Bench { plan: &plan, matrix: &matrix, ssh: config::SSH, profiler: Some(profiler), names: None };
+    let mut bench =
+        Bench { plan: &plan, matrix: &matrix, ssh: config::SSH, profiler: Some(profiler), names: None, series: None };
     let mut trials = Vec::new();
     for round in 0..TRIALS {
         progress(&format!("the cost of accounting, {} of {TRIALS}", round + 1));

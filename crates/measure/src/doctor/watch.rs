@@ -61,7 +61,7 @@ pub(super) fn watch(path: PathKind, time: Duration, progress: &mut dyn FnMut(&st
     };
     let matrix = plan.matrix()?;
     let cell = &matrix.cells[0];
-    let mut bench = Bench { plan: &plan, matrix: &matrix, ssh: config::SSH, profiler: None, names: None };
+    let mut bench = Bench { plan: &plan, matrix: &matrix, ssh: config::SSH, profiler: None, names: None, series: None };
     let begun = Instant::now();
     let mut trials = Vec::new();
     while begun.elapsed() < time {

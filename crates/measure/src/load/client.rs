@@ -8,6 +8,7 @@
 //! The client counts each failure. A standing connection that fails is not replaced. A pair of the workload CRR, which opens a
 //! connection for each exchange, continues with a new connection. The driver returns an error only when all pairs have failed.
 
+mod both_ways;
 mod datagrams;
 mod exchange;
 
@@ -21,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use siga_plan::workload::Close;
 use siga_plan::workload::{Shape, Workload};
 use siga_results::histogram;
-use siga_results::record::LoadCounts;
+use siga_results::record::{BesideRecord, LoadCounts};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
@@ -33,12 +34,13 @@ use std::time::{Duration, Instant};
 pub struct ClientConfig {
     /// The workload to run.
     pub workload: Workload,
-    /// Number of pairs that this process serves.
+    /// Number of connections that this process serves: one for each pair, then one for each stream beside them.
     pub pairs: u32,
     /// Number of this process's first pair, counted over all client processes of the trial. It makes the connection identities
     /// of different processes unique.
     pub first_pair: u32,
-    /// Endpoints at which the servers listen. Pair i connects to endpoint i modulo the number of endpoints.
+    /// Endpoints at which the servers listen. Pair i connects to endpoint i modulo the number of endpoints. Beside streams, there are
+    /// two: the second one is that of the streams.
     pub endpoints: Vec<Endpoint>,
     /// In CRR, the side that closes a connection first.
     pub close: Close,
@@ -84,6 +86,8 @@ pub struct PhaseReport {
     pub pair_units: (f64, f64),
     /// Sum over the pairs of each pair's number of units, and sum of the squares of these numbers.
     pub pair_sums: (f64, f64),
+    /// What the streams beside RR carried in this phase.
+    pub beside: Option<BesideRecord>,
     /// Sum of the interarrival jitters in nanoseconds of the streams of datagrams, and number of these streams.
     pub jitter: (f64, u32),
 }
@@ -96,16 +100,23 @@ enum PairState {
     Receiving,
     /// The response is complete, and the client waits for the server's end of stream.
     Closing,
+    /// Requests and responses flow at the same time.
+    BothWays,
     Failed,
 }
 
 #[derive(Debug)]
 struct Pair<S> {
+    /// What this pair does: the workload, or a stream beside it.
+    workload: Workload,
+    is_beside: bool,
     socket: Option<S>,
     state: PairState,
     message: u64,
     connection: u64,
     offset: u64,
+    /// The response that arrives while requests are sent.
+    incoming: Position,
     started_ns: u64,
     planned_ns: u64,
     bytes: u64,
@@ -114,6 +125,25 @@ struct Pair<S> {
     queued: bool,
     /// True if the server may have closed its direction of the connection; see `Ready::ended`.
     ended: bool,
+}
+
+/// A position in a sequence of messages.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Position {
+    /// Number of the message.
+    pub(super) message: u64,
+    /// Number of its bytes before the position.
+    pub(super) offset: u64,
+}
+
+impl Position {
+    /// Moves forward by `bytes` within messages of `length` bytes.
+    pub(super) fn advance(&mut self, bytes: u64, length: u64) {
+        self.offset += bytes;
+        if self.offset >= length {
+            *self = Self { message: self.message + 1, offset: 0 };
+        }
+    }
 }
 
 /// The client driver.
@@ -135,6 +165,8 @@ pub struct Client<S: Sockets> {
     phase_number: u32,
     /// Bytes of datagrams that the network lost in all phases before the running one.
     gone: u64,
+    /// Number of datagrams of streams that have not arrived before later ones of the same stream.
+    missing: u64,
 }
 
 /// The state of the running phase.
@@ -156,17 +188,23 @@ struct Run {
     look_ns: u64,
     /// For streams of datagrams: time at which the client learned how many bytes the server has sent. 0 until then.
     told_ns: u64,
+    /// Bytes that the streams beside RR have carried, and time of the last arrival.
+    beside_bytes: u64,
+    beside_last_ns: u64,
 }
 
 impl<S: Sockets> Client<S> {
     /// Makes a client without connections.
     pub fn new(sockets: S, config: ClientConfig) -> Self {
-        let pairs = (0..config.pairs).map(|_| Pair {
+        let pairs = (0..config.pairs).map(|number| Pair {
+            workload: config.workload.of_pair(number, config.pairs),
+            is_beside: config.workload.beside > 0 && number >= config.pairs.saturating_sub(config.workload.beside),
             socket: None,
             state: PairState::Idle,
             message: 0,
             connection: 0,
             offset: 0,
+            incoming: Position::default(),
             started_ns: 0,
             planned_ns: 0,
             bytes: 0,
@@ -176,20 +214,22 @@ impl<S: Sockets> Client<S> {
             ended: false,
         });
         let (write, workload) = (config.write_bytes, config.workload);
+        let beside = if workload.beside > 0 { Workload::stream_beside() } else { workload };
         let phase = Phase { start_ns: 0, duration_ns: 0, stride: limits::STAMP_STRIDE_BYTES, rate: None };
         Self {
             sockets,
             pairs: pairs.collect(),
             queue: VecDeque::new(),
             ready: Vec::new(),
-            outbox: buffer(0x5A, write, workload.request, workload.udp),
-            inbox: buffer(0, write, workload.response + u64::from(workload.udp), workload.udp),
+            outbox: buffer(0x5A, write, workload.request.max(beside.request), workload.udp),
+            inbox: buffer(0, write, workload.response.max(beside.response) + u64::from(workload.udp), workload.udp),
             counts: LoadCounts::default(),
             failed: 0,
             run: Run::new(phase, 0),
             incoming: Vec::new(),
             phase_number: 0,
             gone: 0,
+            missing: 0,
             config,
         }
     }
@@ -229,8 +269,13 @@ impl<S: Sockets> Client<S> {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, text));
             }
         }
-        shared.publish(&self.counts);
+        self.publish(shared);
         Ok(())
+    }
+
+    /// Publishes the counters. Datagrams of a stream that are missing so far count as lost.
+    fn publish(&self, shared: &Shared) {
+        shared.publish(&LoadCounts { lost: self.counts.lost + self.missing, ..self.counts });
     }
 
     /// Runs the stack of a siga network between phases. Returns the time until the next call is due. Returns `None` if the
@@ -254,7 +299,7 @@ impl<S: Sockets> Client<S> {
             }
             self.wait()?;
         }
-        shared.publish(&self.counts);
+        self.publish(shared);
         Ok(self.report(before))
     }
 
@@ -269,6 +314,7 @@ impl<S: Sockets> Client<S> {
         if self.config.workload.is_datagram_stream() {
             return self.begin_streams(&live);
         }
+        let (streams, live): (Vec<_>, Vec<_>) = live.into_iter().partition(|&at| self.pairs[at].is_beside);
         self.run.busy = live.iter().filter(|&&at| self.pairs[at].state != PairState::Idle).count();
         if let Some(rate) = phase.rate {
             self.run.period_ns = live.len() as f64 * 1e9 / rate;
@@ -280,6 +326,9 @@ impl<S: Sockets> Client<S> {
             for index in live {
                 self.enqueue(index);
             }
+        }
+        for index in streams {
+            self.enqueue(index);
         }
     }
 
@@ -308,10 +357,10 @@ impl<S: Sockets> Client<S> {
             self.pairs[index].queued = false;
             self.advance(index)?;
             if turn % PUBLISH_EVERY == 0 {
-                shared.publish(&self.counts);
+                self.publish(shared);
             }
         }
-        shared.publish(&self.counts);
+        self.publish(shared);
         Ok(())
     }
 
@@ -335,7 +384,8 @@ impl<S: Sockets> Client<S> {
         }
         shared.stopped.store(true, Ordering::Release);
         let expected = shared.expected.load(Ordering::Acquire);
-        Ok(expected != UNKNOWN && (!stream || self.counts.received >= expected))
+        let is_streaming = stream || self.config.workload.beside > 0;
+        Ok(expected != UNKNOWN && (!is_streaming || self.counts.received >= expected))
     }
 
     fn wait(&mut self) -> io::Result<()> {
@@ -365,7 +415,8 @@ impl<S: Sockets> Client<S> {
     fn idle(&self) -> bool {
         self.pairs.iter().all(|pair| match pair.state {
             PairState::Idle | PairState::Failed => true,
-            PairState::Sending => self.run.ending && self.config.workload.is_stream(),
+            PairState::Sending => self.run.ending && pair.workload.is_stream(),
+            PairState::BothWays => self.run.ending,
             PairState::Connecting | PairState::Receiving | PairState::Closing => false,
         })
     }
@@ -378,7 +429,8 @@ impl<S: Sockets> Client<S> {
             }
         }
         let workload = self.config.workload;
-        let units: Vec<f64> = self.pairs.iter().map(|pair| workload.units(pair.transactions, pair.bytes)).collect();
+        let pairs = self.pairs.iter().filter(|pair| !pair.is_beside);
+        let units: Vec<f64> = pairs.map(|pair| workload.units(pair.transactions, pair.bytes)).collect();
         let next = Run::new(self.run.phase, 0);
         let run = std::mem::replace(&mut self.run, next);
         // A phase with an open loop lasts for its full duration, even if its last transaction ended earlier.
@@ -392,6 +444,10 @@ impl<S: Sockets> Client<S> {
             slices: run.slices,
             pair_units: units.iter().fold((f64::INFINITY, 0.0), |(least, most), &of| (least.min(of), most.max(of))),
             pair_sums: units.iter().fold((0.0, 0.0), |(sum, squares), &of| (sum + of, squares + of * of)),
+            beside: (workload.beside > 0).then(|| BesideRecord {
+                bytes: run.beside_bytes,
+                elapsed_ns: run.beside_last_ns.saturating_sub(run.start_ns),
+            }),
             jitter: self.jitter(),
         }
     }
@@ -425,6 +481,8 @@ impl Run {
             period_ns: f64::INFINITY,
             look_ns: 0,
             told_ns: 0,
+            beside_bytes: 0,
+            beside_last_ns: start_ns,
         }
     }
 

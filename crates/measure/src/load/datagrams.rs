@@ -58,6 +58,17 @@ impl Header {
     }
 }
 
+/// Draws the number of a trial.
+///
+/// # Errors
+/// Returns an error if the host provides no random numbers.
+pub fn random_trial() -> std::io::Result<u64> {
+    let mut bytes = [0; 8];
+    // The kernel returns requests of up to 256 bytes completely (getrandom(2)).
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
 /// Number of datagrams before the newest one for which the receiver knows whether they have arrived.
 const WINDOW: u64 = 1_024;
 const WORDS: usize = 16;
@@ -109,6 +120,11 @@ impl Arrivals {
         }
         self.measure_jitter(header.sent_ns, now_ns);
         arrival
+    }
+
+    /// Returns the number of the datagram that should arrive next.
+    pub fn expected(&self) -> u64 {
+        self.next
     }
 
     /// Returns the interarrival jitter in nanoseconds (RFC 3550, section 6.4.1). `None` if fewer than two datagrams have arrived.

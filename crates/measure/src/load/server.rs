@@ -5,8 +5,10 @@
 //! When `Shared::pause` is set, the server quiesces between two operations. The pause also stops a stream that the server
 //! sends, in the middle of the exchange.
 
+mod both_ways;
 mod datagrams;
 
+use super::client::Position;
 use super::content::{Direction, Message};
 use super::{PUBLISH_EVERY, Quiesced, Shared, buffer, spend_cpu};
 use crate::clock::now_ns;
@@ -52,23 +54,54 @@ enum ExchangeState {
     Sending,
     /// In CRR, if the client closes first: the server waits for the end of the client's stream.
     Closing,
+    /// Requests and responses flow at the same time.
+    BothWays,
 }
 
 #[derive(Debug)]
 struct Connection<S> {
     socket: S,
+    /// What this connection does: the workload, or a stream beside it.
+    workload: Workload,
+    is_beside: bool,
     state: ExchangeState,
     identity: [u8; 8],
     message: u64,
     offset: u64,
+    /// The response that is sent while requests arrive.
+    outgoing: Position,
     queued: bool,
     /// True if the client may have closed its direction of the connection; see `Ready::ended`.
     ended: bool,
 }
 
-const LISTENER: Token = Token(0);
+impl<S> Connection<S> {
+    /// Makes a connection of a server of `workload`: of the workload itself, or of a stream beside it.
+    fn new(socket: S, workload: Workload, is_beside: bool) -> Self {
+        let workload = if is_beside { Workload::stream_beside() } else { workload.alone() };
+        let is_both = workload.shape == Shape::Strb;
+        Self {
+            socket,
+            workload,
+            is_beside,
+            state: if is_both { ExchangeState::BothWays } else { ExchangeState::Receiving },
+            identity: [0; 8],
+            message: 0,
+            offset: 0,
+            outgoing: Position::default(),
+            // The caller adds the connection to the queue.
+            queued: true,
+            ended: false,
+        }
+    }
+}
+
+/// The listener of the workload has token 0, and that of the streams beside it has token 1.
+const LISTENERS: usize = 2;
 /// Maximum number of operations that one connection performs before the other connections get their turn.
 const TURN: usize = 16;
+/// The same for a stream beside RR.
+const TURN_BESIDE: usize = 1;
 /// Maximum number of connections that the server accepts before the existing connections get their turn.
 const ACCEPTS_AT_ONCE: usize = 64;
 
@@ -77,8 +110,10 @@ const ACCEPTS_AT_ONCE: usize = 64;
 pub struct Server<S: Sockets> {
     sockets: S,
     listener: S::Listener,
+    /// The listener of the streams beside the workload, and its endpoint.
+    beside: Option<(S::Listener, Endpoint)>,
     config: ServerConfig,
-    /// The connections. `poll` reports the connection at index i with token i + 1, because the listener has token 0.
+    /// The connections. `poll` reports the connection at index i with token i + `LISTENERS`.
     connections: Vec<Option<Connection<S::Socket>>>,
     free: Vec<usize>,
     queue: VecDeque<usize>,
@@ -87,6 +122,7 @@ pub struct Server<S: Sockets> {
     /// The streams of datagrams that the server sends.
     outgoing: Outgoing,
     accepting: bool,
+    accepting_beside: bool,
     outbox: Vec<u8>,
     inbox: Vec<u8>,
     stride: u64,
@@ -102,11 +138,17 @@ impl<S: Sockets> Server<S> {
     /// # Errors
     /// Returns an error if the address is in use or does not belong to this host.
     pub fn listen(mut sockets: S, config: ServerConfig) -> io::Result<(Self, Endpoint)> {
-        let (listener, endpoint) = sockets.listen(&config.endpoint, LISTENER)?;
+        let (listener, endpoint) = sockets.listen(&config.endpoint, Token(0))?;
         let (write, workload) = (config.write_bytes, config.workload);
+        let stream = if workload.beside > 0 { Workload::stream_beside() } else { workload };
+        let beside = match workload.beside {
+            0 => None,
+            _ => Some(sockets.listen(&config.endpoint.of_listener(1), Token(1))?),
+        };
         let server = Self {
             sockets,
             listener,
+            beside,
             connections: Vec::new(),
             free: Vec::new(),
             queue: VecDeque::new(),
@@ -114,8 +156,9 @@ impl<S: Sockets> Server<S> {
             datagrams_due: BinaryHeap::new(),
             outgoing: Outgoing::default(),
             accepting: false,
-            outbox: buffer(0xA5, write, workload.response, workload.udp),
-            inbox: buffer(0, write, workload.request + u64::from(workload.udp), workload.udp),
+            accepting_beside: false,
+            outbox: buffer(0xA5, write, workload.response.max(stream.response), workload.udp),
+            inbox: buffer(0, write, workload.request.max(stream.request) + u64::from(workload.udp), workload.udp),
             stride: limits::STAMP_STRIDE_BYTES,
             ending: false,
             account: Quiesced::default(),
@@ -143,12 +186,14 @@ impl<S: Sockets> Server<S> {
             self.sockets.poll(&mut ready, timeout)?;
             for event in ready.drain(..) {
                 match event.token {
-                    LISTENER => self.accepting = true,
+                    Token(0) => self.accepting = true,
+                    Token(1) => self.accepting_beside = true,
                     Token(token) => {
-                        if let Some(Some(connection)) = self.connections.get_mut(token - 1) {
+                        let slot = token - LISTENERS;
+                        if let Some(Some(connection)) = self.connections.get_mut(slot) {
                             connection.ended |= event.ended;
                         }
-                        self.enqueue(token - 1);
+                        self.enqueue(slot);
                     }
                 }
             }
@@ -156,7 +201,10 @@ impl<S: Sockets> Server<S> {
             if self.config.workload.is_datagram_stream() {
                 self.serve_streams()?;
             } else if self.accepting {
-                if self.config.workload.udp { self.answer_datagrams() } else { self.accept() }
+                if self.config.workload.udp { self.answer_datagrams() } else { self.accept(false) }
+            }
+            if self.accepting_beside {
+                self.accept(true);
             }
             for turn in 1..=self.queue.len() {
                 let Some(slot) = self.queue.pop_front() else { break };
@@ -174,15 +222,18 @@ impl<S: Sockets> Server<S> {
     /// Returns true if no connection has an operation to perform before the quiescent point, because all connections have
     /// stopped while they send a stream.
     fn idle(&self) -> bool {
-        let stopped = self.ending && self.config.workload.is_stream();
-        stopped && self.connections.iter().flatten().all(|connection| connection.state == ExchangeState::Sending)
+        let has_stopped = |connection: &Connection<S::Socket>| {
+            let is_sending = matches!(connection.state, ExchangeState::Sending | ExchangeState::BothWays);
+            is_sending && connection.workload.is_stream()
+        };
+        self.ending && self.config.workload.is_stream() && self.connections.iter().flatten().all(has_stopped)
     }
 
     /// Resumes the streams that stopped for a quiescent point. Their connections are enqueued here, because `poll` does not
     /// report sockets a second time as writable.
     fn go_on(&mut self) {
         self.outgoing.end();
-        if self.config.workload.is_stream() {
+        if self.config.workload.is_stream() || self.beside.is_some() {
             (0..self.connections.len()).for_each(|slot| self.enqueue(slot));
         }
     }
@@ -193,7 +244,7 @@ impl<S: Sockets> Server<S> {
     }
 
     fn timeout(&self) -> Option<Duration> {
-        if !self.queue.is_empty() || self.accepting {
+        if !self.queue.is_empty() || self.accepting || self.accepting_beside {
             return Some(Duration::ZERO);
         }
         if let Some(time) = self.until_datagram() {
@@ -216,46 +267,47 @@ impl<S: Sockets> Server<S> {
         }
     }
 
-    fn accept(&mut self) {
+    /// Returns the endpoint at which the streams beside the workload connect.
+    pub fn beside(&self) -> Option<&Endpoint> {
+        self.beside.as_ref().map(|(_, endpoint)| endpoint)
+    }
+
+    /// Accepts connections of the workload, or of the streams beside it.
+    fn accept(&mut self, is_beside: bool) {
+        let listener = match &self.beside {
+            Some((listener, _)) if is_beside => listener,
+            Some(_) | None => &self.listener,
+        };
         for _ in 0..ACCEPTS_AT_ONCE {
             let slot = self.free.last().copied().unwrap_or(self.connections.len());
-            match self.sockets.accept(&self.listener, Token(slot + 1)) {
-                Ok(socket) => self.add(slot, socket),
+            match self.sockets.accept(listener, Token(slot + LISTENERS)) {
+                Ok(socket) => {
+                    self.account.counts.connections += 1;
+                    let connection = Connection::new(socket, self.config.workload, is_beside);
+                    if self.free.pop().is_some() {
+                        self.connections[slot] = Some(connection);
+                    } else {
+                        self.connections.push(Some(connection));
+                    }
+                    self.queue.push_back(slot);
+                }
                 Err(error) => {
                     // An error other than `WouldBlock` concerns only the connection that was being accepted. The accept queue
                     // may contain more connections, so the server will call accept again.
-                    self.accepting = error.kind() != io::ErrorKind::WouldBlock;
-                    self.account.counts.connect_failures += u64::from(self.accepting);
+                    let has_more = error.kind() != io::ErrorKind::WouldBlock;
+                    *(if is_beside { &mut self.accepting_beside } else { &mut self.accepting }) = has_more;
+                    self.account.counts.connect_failures += u64::from(has_more);
                     return;
                 }
             }
         }
     }
 
-    fn add(&mut self, slot: usize, socket: S::Socket) {
-        self.account.counts.connections += 1;
-        let connection = Connection {
-            socket,
-            state: ExchangeState::Receiving,
-            identity: [0; 8],
-            message: 0,
-            offset: 0,
-            queued: false,
-            ended: false,
-        };
-        if self.free.pop().is_some() {
-            self.connections[slot] = Some(connection);
-        } else {
-            self.connections.push(Some(connection));
-        }
-        self.enqueue(slot);
-    }
-
     fn advance(&mut self, slot: usize) {
         for turn in 0..=TURN {
             let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
             connection.queued = false;
-            if turn == TURN {
+            if turn == if connection.is_beside { TURN_BESIDE } else { TURN } {
                 return self.enqueue(slot);
             }
             let outcome = match connection.state {
@@ -263,6 +315,7 @@ impl<S: Sockets> Server<S> {
                 ExchangeState::Delayed => return,
                 ExchangeState::Sending => self.send(slot),
                 ExchangeState::Closing => self.drain(slot),
+                ExchangeState::BothWays => self.both_ways(slot),
             };
             match outcome {
                 Ok(true) => {}
@@ -282,8 +335,8 @@ impl<S: Sockets> Server<S> {
     }
 
     fn receive(&mut self, slot: usize) -> io::Result<bool> {
-        let workload = self.config.workload;
         let Some(Some(connection)) = self.connections.get_mut(slot) else { return Ok(false) };
+        let workload = connection.workload;
         let left = usize::try_from(workload.request - connection.offset).unwrap_or(usize::MAX);
         let room = left.min(self.inbox.len());
         let received = self.sockets.receive(&connection.socket, &mut self.inbox[..room])?;
@@ -334,11 +387,11 @@ impl<S: Sockets> Server<S> {
     }
 
     fn send(&mut self, slot: usize) -> io::Result<bool> {
-        let workload = self.config.workload;
+        let Some(Some(connection)) = self.connections.get_mut(slot) else { return Ok(false) };
+        let workload = connection.workload;
         if self.ending && workload.is_stream() {
             return Ok(false);
         }
-        let Some(Some(connection)) = self.connections.get_mut(slot) else { return Ok(false) };
         let left = usize::try_from(workload.response - connection.offset).unwrap_or(usize::MAX);
         let chunk = left.min(self.outbox.len());
         let message = Message {
@@ -356,11 +409,11 @@ impl<S: Sockets> Server<S> {
         connection.offset = 0;
         connection.message += 1;
         connection.state = ExchangeState::Receiving;
-        self.account.counts.transactions += 1;
+        self.account.counts.transactions += u64::from(!connection.is_beside);
         match (workload.shape, self.config.close) {
             (Shape::Crr, Close::Server) => self.hang_up(slot),
             (Shape::Crr, Close::Client) => connection.state = ExchangeState::Closing,
-            (Shape::Rr | Shape::Strg | Shape::Strp, _) => {}
+            (Shape::Rr | Shape::Strg | Shape::Strp | Shape::Strb, _) => {}
         }
         // Return false, because the next request cannot have arrived yet. `poll` reports the connection when the request arrives.
         Ok(false)

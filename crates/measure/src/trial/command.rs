@@ -55,6 +55,7 @@ impl Bench<'_> {
             pair_units: (units, units),
             fairness: None,
             jitter_ns: None,
+            beside: None,
             cpu: CpuRecord { server: ProcessCpu::default(), ..cpu },
             command: Some(runs.record),
             observer: None,

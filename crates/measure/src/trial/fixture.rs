@@ -3,8 +3,9 @@
 
 use super::reach::{self, Choice, End, Existing};
 use super::reading::{Reading, run_times};
+use super::series::Pids;
 use crate::agent::launch::{AgentOptions, LaunchedAgent, launch};
-use crate::agent::protocol::{Answer, Order, Report};
+use crate::agent::protocol::{Answer, Order, Report, Tick};
 use crate::channel::ChildProcess;
 use crate::cpu::Spent;
 use crate::cpu::charge::Owners;
@@ -16,6 +17,7 @@ use crate::cpu::outside::Outside;
 use crate::limits;
 use crate::load::Quiesced;
 use crate::load::client::ClientConfig;
+use crate::load::datagrams::random_trial;
 use crate::load::server::ServerConfig;
 use crate::path::{Built, Net, Path as BuiltPath, Role};
 use crate::socket::fabric::FabricOptions;
@@ -64,6 +66,8 @@ pub(super) struct Fixture {
     pub(super) quiesced: Quiesced,
     /// True if the network may lose data without retransmission, as with UDP.
     pub(super) lossy: bool,
+    /// The shape of the workload, which says by whose clock a phase is timed.
+    pub(super) shape: Shape,
     congestion: Option<String>,
 }
 
@@ -134,7 +138,7 @@ impl Fixture {
             Route::Host => return Err(no_path(cell)),
         };
         let sockmap = match route {
-            Route::Built(PathKind::Sockmap) => Some(Sockmap::create(2 * cell.clients.max(1_024))?),
+            Route::Built(PathKind::Sockmap) => Some(Sockmap::create(2 * cell.connections().max(1_024))?),
             Route::Built(_) | Route::Guests(_) | Route::Places(..) | Route::Host => None,
         };
         let inherited = sockmap.as_ref().map(inheritable).transpose()?;
@@ -159,6 +163,7 @@ impl Fixture {
             outside: None,
             quiesced: Quiesced::default(),
             lossy,
+            shape: network(cell)?.shape,
             congestion,
         };
         if let Way::Existing(found) = &mut fixture.way {
@@ -172,12 +177,12 @@ impl Fixture {
 
     fn connect(&mut self, plan: &Plan, matrix: &Matrix, cell: &Cell, plant: Plant, ends: &Ends) -> Result<()> {
         let workload = network(cell)?;
-        let processes = if plan.processes { cell.clients } else { 1 };
+        let processes = if plan.processes { cell.connections() } else { 1 };
         let listen = match &ends.endpoint {
             Some(endpoint) => endpoint.clone(),
             None => everywhere(plan, workload),
         };
-        let trial = random()?;
+        let trial = random_trial().context("cannot get random numbers")?;
         let config = ServerConfig {
             workload,
             endpoint: listen,
@@ -189,16 +194,16 @@ impl Fixture {
         };
         let (client_cpus, server_cpus) = plan.cpus()?;
         let sockets = ends.sockets.1.clone();
-        let order = Order::Serve { config, sockets, processes, pairs: cell.clients, cpus: server_cpus };
+        let order = Order::Serve { config, sockets, processes, pairs: cell.connections(), cpus: server_cpus };
         let answer = self.server.ask(&order, limits::ANSWER_TIME_MAX)?;
         let Answer::Serving { endpoints } = answer else { return Err(self.server.unexpected(&answer)) };
         let endpoints = match &self.way {
-            Way::Existing(Some(existing)) => reachable(endpoints, existing.server_address),
+            Way::Existing(Some(existing)) => reach::reachable(endpoints, existing.server_address),
             Way::Existing(None) | Way::Kernel(_) | Way::Guests(_) => endpoints,
         };
         let config = ClientConfig {
             workload,
-            pairs: cell.clients,
+            pairs: cell.connections(),
             first_pair: 0,
             endpoints,
             close: plan.close,
@@ -209,7 +214,7 @@ impl Fixture {
         let order = Order::Connect { config, sockets: ends.sockets.0.clone(), processes, cpus: client_cpus };
         let answer = self.client.ask(&order, limits::CONNECT_TIME_MAX + limits::ANSWER_TIME_MAX)?;
         let Answer::Connected = answer else { return Err(self.client.unexpected(&answer)) };
-        let standing = if workload.udp || workload.shape == Shape::Crr { 0 } else { cell.clients };
+        let standing = if workload.udp || workload.shape == Shape::Crr { 0 } else { cell.connections() };
         self.await_connections(u64::from(standing), processes)?;
         // Connections of CRR come and go later. For them, the check of one connection when the path was built has to suffice.
         match (&mut self.way, &ends.endpoint) {
@@ -247,8 +252,18 @@ impl Fixture {
 
     /// Sends `order`, which starts a phase, to the client. Waits until the client starts no more exchanges, for at most `time`.
     /// Returns the number of bytes that each client process has sent so far.
-    pub(super) fn client_stops(&mut self, order: &Order, time: Duration) -> Result<Vec<u64>> {
-        let answer = self.client.ask(order, time)?;
+    /// Meanwhile calls `each` with the client's counts after each interval that the order requests.
+    pub(super) fn client_stops(
+        &mut self,
+        order: &Order,
+        time: Duration,
+        each: &mut dyn FnMut(Tick) -> Result<()>,
+    ) -> Result<Vec<u64>> {
+        let mut answer = self.client.ask(order, time)?;
+        while let Answer::Tick(tick) = answer {
+            each(tick)?;
+            answer = self.client.receive(time)?;
+        }
         let Answer::Stopped { sent } = answer else { return Err(self.client.unexpected(&answer)) };
         Ok(sent)
     }
@@ -338,6 +353,21 @@ impl Fixture {
         of_ends.chain(of_net).collect()
     }
 
+    fn guest_pids(&self) -> [Option<u32>; 3] {
+        if let Way::Guests(net) = &self.way { net.raised.guests } else { [None; 3] }
+    }
+
+    /// Returns the processes of each component that runs on this host.
+    pub(super) fn component_pids(&self, ends: &Reading) -> Pids {
+        let [client, router, server] = self.guest_pids();
+        let of = |spent: &Spent, guest: Option<u32>| spent.pids.iter().copied().chain(guest).collect();
+        Pids {
+            client: (!self.remote.0).then(|| of(&ends.client, client)),
+            router: router.map(|pid| vec![pid]),
+            server: (!self.remote.1).then(|| of(&ends.server, server)),
+        }
+    }
+
     /// Returns what the interfaces of a path over the kernel's network have lost so far. siga reads the drops only on paths that it
     /// built. Between existing places, it reads only the interfaces through which client and server send.
     pub(super) fn losses(&mut self) -> Result<Losses> {
@@ -378,10 +408,7 @@ impl Fixture {
 
     /// Returns the processes and namespaces of each component, to which the profiler's samples are charged.
     pub(super) fn owners(&self, ends: &Reading) -> Owners {
-        let [client, router_pid, server] = match &self.way {
-            Way::Guests(net) => net.raised.guests,
-            Way::Existing(_) | Way::Kernel(_) => [None; 3],
-        };
+        let [client, router_pid, server] = self.guest_pids();
         let set =
             |spent: &Spent, guest: Option<u32>| spent.pids.iter().copied().chain(guest).collect::<BTreeSet<u32>>();
         Owners {
@@ -479,7 +506,7 @@ fn build(kind: PathKind, plan: &Plan, cell: &Cell, level: &Level) -> Result<(Way
         client: place(client),
         server: place(server),
         inodes,
-        sockets: of_kernel(plan, &congestion, None, level.io_uring),
+        sockets: of_kernel((plan, network(cell)?), &congestion, None, level.io_uring),
         congestion,
         endpoint: Some(endpoint),
     };
@@ -498,18 +525,19 @@ fn existing(client: &Place, server: &Place, plan: &Plan, cell: &Cell) -> Result<
     let (client, server) = (client.clone(), server.clone());
     let congestion = plan.reach.congestion.clone();
     let segment_bytes = cell.mtu.map(|mtu| place::segment_bytes(mtu, is_ipv6(plan)));
-    let sockets = of_kernel(plan, &congestion, segment_bytes, false);
+    let sockets = of_kernel((plan, network(cell)?), &congestion, segment_bytes, false);
     Ok(Ends { client, server, inodes, sockets, congestion, endpoint: None })
 }
 
 fn of_kernel(
-    plan: &Plan,
+    (plan, workload): (&Plan, Workload),
     congestion: &Option<String>,
     segment_bytes: Option<u32>,
     io_uring: bool,
 ) -> (SocketsOf, SocketsOf) {
-    let (wait, direct, congestion) = (plan.wait, plan.processes, congestion.clone());
-    let options = KernelOptions { wait, direct, congestion, segment_bytes, io_uring };
+    // An operation that blocks would stop the other direction of a connection.
+    let direct = plan.processes && workload.shape != Shape::Strb;
+    let options = KernelOptions { wait: plan.wait, direct, congestion: congestion.clone(), segment_bytes, io_uring };
     (SocketsOf::Kernel(options.clone()), SocketsOf::Kernel(options))
 }
 
@@ -545,20 +573,6 @@ fn choice(plan: &Plan, ends: &Ends) -> Choice {
     }
 }
 
-/// Returns the endpoints with each wildcard address (0.0.0.0 or ::) replaced by `address`.
-fn reachable(endpoints: Vec<Endpoint>, address: IpAddr) -> Vec<Endpoint> {
-    let with = |port: u16| SocketAddr::new(address, port);
-    endpoints
-        .into_iter()
-        .map(|endpoint| match endpoint {
-            Endpoint::Tcp(bound) => Endpoint::Tcp(with(bound.port())),
-            Endpoint::Smc(bound) => Endpoint::Smc(with(bound.port())),
-            Endpoint::Udp(bound) => Endpoint::Udp(with(bound.port())),
-            Endpoint::Unix(name) => Endpoint::Unix(name),
-        })
-        .collect()
-}
-
 /// Clears FD_CLOEXEC on the sockmap's descriptor, so that the agents inherit it. Returns the descriptor's number.
 fn inheritable(sockmap: &Sockmap) -> Result<i32> {
     fcntl_setfd(sockmap.fd(), FdFlags::empty()).context("cannot pass the sockmap to the agents")?;
@@ -576,15 +590,6 @@ fn injector(per_packet_us: f64, path: Option<&BuiltPath>) -> Result<Option<CostI
         }
         Some(_) | None => Ok(None),
     }
-}
-
-/// Returns a random number of the operating system.
-fn random() -> Result<u64> {
-    let mut bytes = [0; 8];
-    let drawn = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    // The kernel returns requests of up to 256 bytes completely (getrandom(2)).
-    drawn.map_err(std::io::Error::from).context("cannot get random numbers")?;
-    Ok(u64::from_le_bytes(bytes))
 }
 
 fn to_ns(us: f64) -> u64 {

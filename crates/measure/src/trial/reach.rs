@@ -5,10 +5,11 @@ use crate::agent::protocol::{Answer, Order};
 use crate::channel::ChildProcess;
 use crate::limits;
 use crate::path::route::RouteTo;
+use crate::socket::Endpoint;
 use siga_model::error::{Error, Result};
 use siga_plan::place::Place;
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The network between two existing places.
 #[derive(Debug, Clone)]
@@ -144,6 +145,20 @@ fn unreachable(client: &Place, server: &Place, pairs: &[(IpAddr, Option<RouteTo>
 fn no_address(server: &Place) -> Error {
     Error::environment(format!("{server} has no address that a client can reach"))
         .hint("set an address with --server-address, or use --ipv6 for the other address family")
+}
+
+/// Returns the endpoints with each wildcard address (0.0.0.0 or ::) replaced by `address`.
+pub(super) fn reachable(endpoints: Vec<Endpoint>, address: IpAddr) -> Vec<Endpoint> {
+    let with = |port: u16| SocketAddr::new(address, port);
+    endpoints
+        .into_iter()
+        .map(|endpoint| match endpoint {
+            Endpoint::Tcp(bound) => Endpoint::Tcp(with(bound.port())),
+            Endpoint::Smc(bound) => Endpoint::Smc(with(bound.port())),
+            Endpoint::Udp(bound) => Endpoint::Udp(with(bound.port())),
+            Endpoint::Unix(name) => Endpoint::Unix(name),
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Every kind of workload, sizes around the stride included.
-const WORKLOADS: [&str; 9] = [
+const WORKLOADS: [&str; 11] = [
     "rr:1/1",
     "rr:4095/4097",
     "rr:65537/4096",
@@ -32,6 +32,8 @@ const WORKLOADS: [&str; 9] = [
     "strg:20/1m",
     "strp:1m/20",
     "rr:8/1m",
+    "strb:300k/1m",
+    "rr:200/1000+2strg",
 ];
 
 #[test]

@@ -111,7 +111,7 @@ impl Plan {
     }
 
     /// Refuses more client-server pairs than the workload drivers support.
-    pub(super) fn check_pairs(&self, clients: u32) -> Result<()> {
+    pub(super) fn check_pairs(&self, clients: u32, beside: u32) -> Result<()> {
         let refused = |text: String, hint: String| Err(Error::usage(text).hint(hint));
         if clients == 0 || clients > limits::PAIRS_MAX {
             return refused(
@@ -123,6 +123,13 @@ impl Plan {
                 ),
             );
         }
+        if beside > 0 && clients > limits::PAIRS_MAX - beside {
+            return refused(
+                format!("{clients} clients beside {beside} streams"),
+                format!("both together may be up to {}", limits::PAIRS_MAX),
+            );
+        }
+        let clients = clients + beside;
         if self.processes && clients > limits::PROCESSES_MAX {
             let most = limits::PROCESSES_MAX;
             return refused(

@@ -56,7 +56,7 @@ impl Plan {
     ) -> Result<std::result::Result<Cell, Workload>> {
         let Some(command) = self.workload.get(text) else { return text.parse().map(Err) };
         let clients = if command.scales() { clients } else { 1 };
-        self.check_pairs(clients)?;
+        self.check_pairs(clients, 0)?;
         let name: CommandName = text.parse()?;
         let (path, workload) = (Route::Host.to_string(), Work::Command(name));
         Ok(Ok(Cell { path, workload, mtu: None, clients, level: level.name.clone() }))

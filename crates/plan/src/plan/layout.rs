@@ -140,7 +140,7 @@ impl Plan {
             Err(workload) => workload,
         };
         let route: Route = path.parse()?;
-        self.check_pairs(clients)?;
+        self.check_pairs(clients, workload.beside)?;
         if self.rate.is_some() && workload.is_stream() {
             return Err(Error::usage(format!(
                 "workload {workload} is a stream, so it has no transactions that could \
@@ -269,9 +269,10 @@ impl Plan {
         if workload.udp && stream_sockets_only {
             return Ok(Some(format!("{route} does not support UDP")));
         }
-        if workload.udp && level.io_uring {
+        if level.io_uring && (workload.udp || workload.beside > 0) {
+            let what = if workload.udp { "uses UDP" } else { "has two listeners" };
             return Ok(Some(format!(
-                "level {} uses io_uring, which siga supports for TCP only, but the workload uses UDP",
+                "level {} uses io_uring, which siga supports for one TCP listener only, but the workload {what}",
                 level.name
             )));
         }

@@ -72,7 +72,7 @@ impl History {
                 continue;
             }
             for (metric, value) in figures.of(trial)?.1 {
-                let value = value * metric.scale(trial.cell.workload.unit());
+                let value = value * metric.scale(trial.cell.workload);
                 samples.entry(self.column(&trial.cell, metric)).or_default().push(value);
             }
         }

@@ -158,8 +158,16 @@ fn beside(trial: &TrialRecord, disturbance: &Disturbance) -> [String; 8] {
 fn after(trial: &TrialRecord, metric: Metric, value: f64, method: AccountingMethod) -> [String; 4] {
     let method = match metric {
         Metric::Cpu(..) => method.to_string(),
-        Metric::Rate | Metric::P50 | Metric::P99 | Metric::Sent | Metric::Loss | Metric::Jitter => String::new(),
+        Metric::Rate
+        | Metric::P50
+        | Metric::P99
+        | Metric::Streams
+        | Metric::ToServer
+        | Metric::ToClient
+        | Metric::Sent
+        | Metric::Loss
+        | Metric::Jitter => String::new(),
     };
-    let unit = trial.cell.workload.unit();
-    [metric.name().to_owned(), metric.unit(unit).to_owned(), (value * metric.scale(unit)).to_string(), method]
+    let workload = trial.cell.workload;
+    [metric.name().to_owned(), metric.unit(workload).to_owned(), (value * metric.scale(workload)).to_string(), method]
 }

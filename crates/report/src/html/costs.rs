@@ -42,7 +42,7 @@ pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Opt
     let judged: Vec<Option<Judged<'_>>> =
         sides.iter().map(|side| side.judged(comparisons.iter(), first.cell())).collect();
     let common = if names.common.is_empty() { String::new() } else { format!(", {}", names.common) };
-    let a_unit = a_unit(first.cell().workload.unit());
+    let a_unit = a_unit(first.cell().workload.cpu_unit());
     let whose =
         if first.cell().workload.is_command() { "of all processes of the command" } else { "of the whole host" };
     Some(html! {
@@ -134,7 +134,7 @@ fn busy(summary: &Summary) -> f64 {
 fn bar(side: &Side<'_>, name: &str, first: &Side<'_>, sides: &[Side<'_>], across: Scale) -> Markup {
     const HEIGHT: f64 = 30.0;
     let (summary, cpu) = (side.summary, &side.summary.cpu);
-    let (scale, unit) = cpu_scale(side.cell().workload.unit());
+    let (scale, unit) = cpu_scale(side.cell().workload.cpu_unit());
     let total = percent(across.at(cpu.total.total));
     let named = parts(cpu).into_iter().zip(PARTS).filter(|((_, value), _)| *value > 0.0);
     // A residue of less than a hundredth of the total is not visible in the bar.
@@ -212,7 +212,7 @@ fn made_of(side: &Side<'_>, judged: &Judged<'_>, sides: &[Side<'_>], names: &[St
     let (new, old) = (name(own), name(base));
     let decided = |row: &&Row| matches!(row.verdict, Verdict::Better | Verdict::Worse);
     let before = base.map(|at| busy(sides[at].summary)).filter(|busy| busy.is_finite());
-    let per = a_unit(side.cell().workload.unit());
+    let per = a_unit(side.cell().workload.cpu_unit());
     html! {
         p class="made-of" {
             @if let (Some(rate), Some(cpu), Some(before)) = (rate.filter(decided), cpu, before) {

@@ -13,7 +13,7 @@ use super::page::{Figure, Section, figure, heads};
 use super::plot::Scale;
 use super::sides::is_drawn;
 use super::verdict::{interval, metric, values, what};
-use crate::words::{grouped, noise_floor, number, pairs};
+use crate::words::{grouped, noise_floor, number, pairs, ratio_text};
 use maud::{Markup, html};
 use siga_model::error::Result;
 use siga_plan::work::Work;
@@ -63,14 +63,15 @@ fn left_out(drawn: usize, all: usize, which: &str) -> Option<String> {
 }
 
 fn says(comparison: &Comparison, row: &Row) -> String {
-    let interval = interval(row).map_or(String::new(), |(low, high)| format!(" (95%: {low:.4} to {high:.4})"));
+    let interval = interval(row)
+        .map_or(String::new(), |(low, high)| format!(" (95%: {} to {})", ratio_text(low), ratio_text(high)));
     format!(
-        "{}: {}\n{} against {}\nratio {:.4}{interval}\n{}\n{}",
+        "{}: {}\n{} against {}\nratio {}{interval}\n{}\n{}",
         metric(row.metric),
         what(comparison, row),
         comparison.new,
         comparison.base,
-        row.ratio,
+        ratio_text(row.ratio),
         values(row),
         row.verdict.name()
     )
@@ -119,8 +120,8 @@ fn forest_row(comparison: &Comparison, row: &Row) -> Vec<String> {
     vec![
         what(comparison, row),
         metric(row.metric).into(),
-        format!("{:.4}", row.ratio),
-        interval(row).map_or("-".into(), |(low, high)| format!("{low:.4} to {high:.4}")),
+        ratio_text(row.ratio),
+        interval(row).map_or("-".into(), |(low, high)| format!("{} to {}", ratio_text(low), ratio_text(high))),
         noise_floor(row.noise_floor),
         row.verdict.name().into(),
     ]

@@ -3,6 +3,7 @@
 
 use super::plot::{Scale, percent, px, whisker};
 use super::rows::{HEIGHT, Row, rows};
+use crate::words::ratio_text;
 use maud::{Markup, html};
 use siga_results::judge::Verdict;
 
@@ -37,7 +38,7 @@ pub(super) fn forest(all: &[Judged<'_>], title: &str, axis: &str) -> Markup {
     let row = |row: &Judged<'_>| Row {
         group: row.group.clone(),
         label: row.label.clone(),
-        value: html! { (format!("{:.3} ", row.ratio.value)) (word(row.ratio.verdict)) },
+        value: html! { (ratio_text(row.ratio.value)) " " (word(row.ratio.verdict)) },
         plot: plot(&row.ratio, scale, HEIGHT),
         says: row.says.clone(),
     };

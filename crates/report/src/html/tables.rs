@@ -90,13 +90,13 @@ fn newcomers(shown: &ShownRun<'_>) -> Markup {
 fn one(shown: &ShownRun<'_>, group: &[&Summary]) -> Markup {
     let first = &group[0].cell;
     let unit = first.workload.unit();
-    let cpu = micro(cpu_scale(unit).1);
+    let cpu = micro(cpu_scale(first.workload.cpu_unit()).1);
     let most = group.iter().map(|summary| charged(&summary.cpu).max(summary.cpu.total.total));
     let scale = Scale::Linear { high: most.fold(f64::MIN_POSITIVE, f64::max) };
     let heads: [&str; 5] = [unit.rate_name(), "±", "p50 µs", "p99 µs", &cpu];
     html! {
         h4 { (first.workload) ", " (pairs(first.clients)) (mark(shown.run)) }
-        p class="soft" { (micro(unit_words(unit))) }
+        p class="soft" { (micro(unit_words(first.workload))) }
         div class="scroll" tabindex="0" role="region" aria-label="Table" {
             table {
                 thead { tr {
@@ -113,7 +113,7 @@ fn one(shown: &ShownRun<'_>, group: &[&Summary]) -> Markup {
 }
 
 fn row(comparisons: &[Comparison], summary: &Summary, group: &[&Summary], scale: Scale) -> Markup {
-    let (factor, _) = cpu_scale(summary.cell.workload.unit());
+    let (factor, _) = cpu_scale(summary.cell.workload.cpu_unit());
     let cpu = &summary.cpu;
     let latency = |value: Option<f64>| value.map_or("-".into(), number);
     let figures = [number(summary.rate), spread(summary), latency(summary.latency.p50), latency(summary.latency.p99)];

@@ -7,11 +7,11 @@ use super::plot::micro;
 use crate::answer;
 use crate::verdicts::{EXPLORATORY, cell_name, how, mark, pair_name, probability, ratio, sentences, summary};
 use crate::why::{self, Explained};
-use crate::words::{capital, cpu_scale, headline, noise_floor, number};
+use crate::words::{capital, headline, noise_floor, number};
 use crate::worth;
 use maud::{Markup, html};
 use siga_model::text;
-use siga_plan::workload::Unit;
+use siga_plan::work::Work;
 use siga_results::environment::EMULATED_FIGURES;
 use siga_results::judge::why::Why;
 use siga_results::judge::{Answers, Comparison, Metric, Mode, Part, Row, Subject, Verdict};
@@ -243,7 +243,7 @@ fn functions(comparison: &Comparison, explained: &Why) -> Markup {
 }
 
 fn cells(comparison: &Comparison, row: &Row) -> Vec<String> {
-    let (scale, unit) = scaled(row.metric, row.base.workload.unit());
+    let (scale, unit) = scaled(row.metric, row.base.workload);
     let verdict = match &row.verdict {
         Verdict::Inconclusive { trials: Some(trials) } => format!("inconclusive; {trials} trials would decide"),
         Verdict::NotComparable { reason } => format!("not comparable: {reason}"),
@@ -304,6 +304,9 @@ pub(super) fn metric(metric: Metric) -> &'static str {
         Metric::Rate => "rate",
         Metric::P50 => "median latency",
         Metric::P99 => "99th percentile",
+        Metric::Streams => "streams beside",
+        Metric::ToServer => "rate to the server",
+        Metric::ToClient => "rate to the client",
         Metric::Sent => "sent",
         Metric::Loss => "loss",
         Metric::Jitter => "jitter",
@@ -328,21 +331,13 @@ pub(super) fn metric(metric: Metric) -> &'static str {
 }
 
 /// Returns the factor by which a value of the metric is multiplied before it is shown, and the unit of the product.
-fn scaled(metric: Metric, unit: Unit) -> (f64, String) {
-    match metric {
-        Metric::Rate | Metric::P50 | Metric::P99 | Metric::Sent | Metric::Loss | Metric::Jitter => {
-            let name = metric.unit(unit);
-            (1.0, if name == "us" { "µs" } else { name }.to_owned())
-        }
-        Metric::Cpu(..) => {
-            let (scale, name) = cpu_scale(unit);
-            (scale, micro(name))
-        }
-    }
+fn scaled(metric: Metric, workload: Work) -> (f64, String) {
+    let name = metric.unit(workload);
+    (metric.scale(workload), if name == "us" { "µs".to_owned() } else { micro(name) })
 }
 
 /// Returns the values of both sides as text, the new side first: "12.3 against 15.6 us/trans".
 pub(super) fn values(row: &Row) -> String {
-    let (scale, unit) = scaled(row.metric, row.base.workload.unit());
+    let (scale, unit) = scaled(row.metric, row.base.workload);
     format!("{} against {} {unit}", number(row.values.1 * scale), number(row.values.0 * scale))
 }

@@ -110,7 +110,7 @@ fn lines<'a>(sides: &[Side<'a>], comparisons: &'a [Comparison]) -> Vec<Line<'a>>
 
 fn chart(workload: Work, all: usize, lines: &[Line<'_>], ratios: Option<Scale>) -> Figure {
     let unit = workload.unit();
-    let (factor, cpu) = cpu_scale(unit);
+    let (factor, cpu) = cpu_scale(workload.cpu_unit());
     let cpu = micro(cpu);
     let cpu = cpu.as_str();
     let sides: Vec<Side<'_>> = lines.iter().map(|line| line.side).collect();

@@ -107,11 +107,14 @@ fn figure<'a>(
         Metric::Rate => Some(trial.rate()),
         Metric::P50 => latency.p50,
         Metric::P99 => latency.p99,
+        Metric::Streams => trial.beside.map(|beside| beside.rate()),
+        Metric::ToServer => trial.directions().map(|(to_server, _)| to_server),
+        Metric::ToClient => trial.directions().map(|(_, to_client)| to_client),
         Metric::Sent => trial.datagrams().map(|seen| seen.send_rate),
         Metric::Loss => trial.datagrams().map(|seen| seen.loss()),
         Metric::Jitter => trial.datagrams().and_then(|seen| seen.jitter_us),
         // No unit was completed, so there is nothing to divide by.
-        Metric::Cpu(..) if trial.units() <= 0.0 => None,
+        Metric::Cpu(..) if trial.cpu_units() <= 0.0 => None,
         Metric::Cpu(Part::Total, mode) => Some(part(&cpu.total, mode)),
         // A command has no ends of a path: all its processes are the total.
         Metric::Cpu(Part::Client | Part::Router | Part::Server, _) if trial.cell.workload.is_command() => None,
@@ -128,7 +131,7 @@ fn figure<'a>(
 /// Returns a part's CPU time per unit with the accounting method `subtract`. For the router, this is the host's CPU time minus
 /// that of the partner trial. For all other parts, it is their CPU time in the partner trial.
 fn subtracted(trial: &TrialRecord, partner: &TrialRecord, of: Part, mode: Mode) -> Option<f64> {
-    if partner.units() <= 0.0 {
+    if partner.cpu_units() <= 0.0 {
         return None;
     }
     match (of, mode) {

@@ -1,8 +1,9 @@
 //! The figures that are compared, with their names and units.
 
+use siga_plan::work::Work;
 use siga_plan::workload::Unit;
 
-/// A figure that is compared. Less is better for every figure except the rate.
+/// A figure that is compared. Less is better for every judged figure except rates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Metric {
     /// Units per second.
@@ -11,6 +12,12 @@ pub enum Metric {
     P50,
     /// 99th percentile of a trial's latencies, in microseconds.
     P99,
+    /// Megabytes per second of the streams beside RR.
+    Streams,
+    /// Megabytes per second from client to server, of a workload that streams in both directions at once.
+    ToServer,
+    /// Megabytes per second from server to client, of such a workload.
+    ToClient,
     /// Megabytes per second that the server of a stream of datagrams sent. The rate is what was delivered.
     Sent,
     /// Fraction of the sent datagrams that were lost.
@@ -53,6 +60,9 @@ impl Metric {
         Self::Rate,
         Self::P50,
         Self::P99,
+        Self::Streams,
+        Self::ToServer,
+        Self::ToClient,
         Self::Sent,
         Self::Loss,
         Self::Jitter,
@@ -77,7 +87,12 @@ impl Metric {
     pub const TOTAL: Self = Self::Cpu(Part::Total, Mode::All);
 
     /// The main metrics: those that the question of a comparison is about. All other metrics are exploratory.
-    pub const MAIN: &[Self] = &[Self::Rate, Self::P99, Self::TOTAL];
+    pub const MAIN: &[Self] = &[Self::Rate, Self::P99, Self::Streams, Self::TOTAL];
+
+    /// Returns the main metrics that a workload has.
+    pub fn main_of(workload: Work) -> impl Iterator<Item = Self> {
+        Self::MAIN.iter().copied().filter(move |metric| *metric != Self::Streams || workload.beside() > 0)
+    }
 
     /// Returns true for a main metric. The main figures of a comparison are judged first; the exploratory ones are adjusted apart.
     pub fn is_main(self) -> bool {
@@ -100,9 +115,16 @@ impl Metric {
     pub(super) fn parent(self) -> Option<Self> {
         match self {
             Self::Cpu(part, Mode::Virtual | Mode::Cp) => Some(Self::Cpu(part, Mode::All)),
-            Self::Rate | Self::P50 | Self::P99 | Self::Sent | Self::Loss | Self::Jitter | Self::Cpu(_, Mode::All) => {
-                None
-            }
+            Self::Rate
+            | Self::P50
+            | Self::P99
+            | Self::Streams
+            | Self::ToServer
+            | Self::ToClient
+            | Self::Sent
+            | Self::Loss
+            | Self::Jitter
+            | Self::Cpu(_, Mode::All) => None,
         }
     }
 
@@ -112,6 +134,9 @@ impl Metric {
             Self::Rate => "rate",
             Self::P50 => "p50",
             Self::P99 => "p99",
+            Self::Streams => "streams_rate",
+            Self::ToServer => "to_server_rate",
+            Self::ToClient => "to_client_rate",
             Self::Sent => "sent_rate",
             Self::Loss => "loss",
             Self::Jitter => "jitter",
@@ -133,22 +158,30 @@ impl Metric {
         }
     }
 
-    /// Returns the name of the unit in which reports show the metric's values: `trans/sec`, `us`, `ms/MB`. `unit` is what the
-    /// workload counts.
-    pub fn unit(self, unit: Unit) -> &'static str {
-        match (self, unit) {
-            (Self::Rate | Self::Sent, _) => unit.rate_name(),
-            (Self::P50 | Self::P99 | Self::Jitter, _) => "us",
-            (Self::Loss, _) => "fraction",
-            (Self::Cpu(..), _) => unit.cpu_name(),
+    /// Returns the name of the unit in which reports show the metric's values: `trans/sec`, `us`, `ms/MB`.
+    pub fn unit(self, workload: Work) -> &'static str {
+        match self {
+            Self::Rate => workload.unit().rate_name(),
+            Self::Streams | Self::ToServer | Self::ToClient | Self::Sent => Unit::Megabyte.rate_name(),
+            Self::P50 | Self::P99 | Self::Jitter => "us",
+            Self::Loss => "fraction",
+            Self::Cpu(..) => workload.cpu_unit().cpu_name(),
         }
     }
 
     /// Returns the factor that converts the metric's values to the unit of [`Self::unit`].
-    pub fn scale(self, unit: Unit) -> f64 {
+    pub fn scale(self, workload: Work) -> f64 {
         match self {
-            Self::Rate | Self::P50 | Self::P99 | Self::Sent | Self::Loss | Self::Jitter => 1.0,
-            Self::Cpu(..) => unit.cpu_scale(),
+            Self::Cpu(..) => workload.cpu_unit().cpu_scale(),
+            Self::Rate
+            | Self::P50
+            | Self::P99
+            | Self::Streams
+            | Self::ToServer
+            | Self::ToClient
+            | Self::Sent
+            | Self::Loss
+            | Self::Jitter => 1.0,
         }
     }
 
@@ -160,6 +193,6 @@ impl Metric {
 
     /// Returns true if a higher value is better.
     pub fn more_is_better(self) -> bool {
-        self == Self::Rate
+        matches!(self, Self::Rate | Self::Streams | Self::ToServer | Self::ToClient)
     }
 }

@@ -468,3 +468,25 @@ fn rates_of_pairs_that_share_unfairly_are_not_compared() {
     run.trials.iter_mut().filter(|trial| trial.round % 2 == 0).for_each(|trial| trial.fairness = Some(0.97));
     assert_eq!(rate(&levels(&run, "plain", "other").unwrap()).verdict, Verdict::Worse, "half of the trials are fair");
 }
+
+#[test]
+fn a_further_side_changes_no_verdict_of_another() {
+    let both = two_levels(103);
+    let mut three = both.clone();
+    let further = both.trials.iter().filter(|trial| trial.cell.level == "plain").map(|plain| {
+        let mut trial = plain.clone();
+        trial.cell.level = "further".into();
+        trial.elapsed_ns = trial.elapsed_ns * 3 / 2;
+        trial
+    });
+    three.trials.extend(further.collect::<Vec<_>>());
+    three.levels.push(level("further"));
+    let of = |run: &Run| {
+        let judged = Judged::of(run, None).unwrap();
+        let comparison = judged.comparisons.into_iter().find(|one| one.new == "other").unwrap();
+        let rows = comparison.rows.into_iter().map(|row| (row.metric, row.p_adjusted, row.verdict));
+        rows.collect::<Vec<_>>()
+    };
+    assert_eq!(of(&both), of(&three));
+    assert!(of(&both).iter().any(|(metric, _, verdict)| *metric == Metric::Rate && *verdict == Verdict::Worse));
+}

@@ -3,7 +3,7 @@
 //! The trial's own phase runs without the profiler. Then follows a phase with it, from which `CpuRecord::profile` is, and a phase
 //! without it. So the phase with the profiler lies between two phases without it, and a steady change of the rate cancels out.
 
-use super::{LoadCounts, TrialRecord};
+use super::LoadCounts;
 use serde::{Deserialize, Serialize};
 use siga_plan::work::Work;
 
@@ -31,14 +31,12 @@ pub struct ObserverRecord {
     pub packets: u64,
 }
 
-impl ObserverRecord {
-    /// Returns the number of units that `trial` completed in the phase `with`.
-    pub fn units(&self, trial: &TrialRecord) -> f64 {
-        self.with.units(trial.cell.workload)
-    }
-}
-
 impl PhaseRecord {
+    /// Returns the number of units to which CPU time of `workload` is related.
+    pub(crate) fn cpu_units(&self, workload: Work) -> f64 {
+        workload.cpu_units(self.client.transactions, self.client.sent.saturating_add(self.client.received))
+    }
+
     /// Returns the number of units of `workload` that were completed in this phase.
     pub(crate) fn units(&self, workload: Work) -> f64 {
         workload.units(self.client.transactions, self.client.sent.saturating_add(self.client.received))

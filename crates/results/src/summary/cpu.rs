@@ -221,7 +221,7 @@ pub fn by_profile(trial: &TrialRecord, profile: &ProfileRecord) -> Cpu {
     // On a path without a router, samples can still be charged to the router (for the parent interface of macvlans). They count
     // as other, because there is no path without this interface to compare with.
     let other = component(if routed { |charges| charges.other } else { |charges| charges.router.plus(charges.other) });
-    let units = trial.units();
+    let units = trial.cpu_units();
     let users = client.user + server.user + router.user + other.user;
     let residue = cpu.busy_ns as f64 - client.total - server.total - router.total - other.total;
     Cpu {
@@ -241,14 +241,17 @@ pub fn by_profile(trial: &TrialRecord, profile: &ProfileRecord) -> Cpu {
 /// Returns the number of units of the trial's own phase, as a multiple of those of the phase with the profiler. In records of earlier
 /// versions, this is one phase.
 fn sampled(trial: &TrialRecord) -> f64 {
-    trial.observer.as_ref().map_or(1.0, |observer| trial.units() / observer.units(trial).max(f64::MIN_POSITIVE))
+    trial
+        .observer
+        .as_ref()
+        .map_or(1.0, |observer| trial.cpu_units() / observer.with.cpu_units(trial.cell.workload).max(f64::MIN_POSITIVE))
 }
 
 /// Charges CPU time by the accounting method `processes`: each component of a siga network is one or more processes, so the
 /// component's CPU time is the exact run time of these processes.
 pub fn by_processes(trial: &TrialRecord, guests: &GuestsRecord) -> Cpu {
     let cpu = &trial.cpu;
-    let units = trial.units();
+    let units = trial.cpu_units();
     let ends = [Component::guest(cpu.client, guests.client), Component::guest(cpu.server, guests.server)];
     let stack = |(process, times): (ProcessCpu, GuestTimes)| Component::guest(process, times);
     let [client, server] = match guests.stacks {
@@ -288,7 +291,7 @@ pub fn by_processes(trial: &TrialRecord, guests: &GuestsRecord) -> Cpu {
 /// cannot measure the router.
 pub fn by_tick(trial: &TrialRecord) -> Cpu {
     let cpu = &trial.cpu;
-    let units = trial.units();
+    let units = trial.cpu_units();
     // The division into user and kernel mode is from timer ticks, which are samples: a count of n ticks has an error of about the
     // square root of n ticks. The totals are exact.
     let client = Component::split(cpu.client.run_ns as f64, cpu.client.user_ns as f64, 0.0);

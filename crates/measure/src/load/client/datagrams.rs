@@ -88,13 +88,17 @@ impl<S: Sockets> Client<S> {
         }
         let incoming = &mut self.incoming[index];
         incoming.first_after_ns.get_or_insert(now.saturating_sub(incoming.asked_ns));
+        let expected = incoming.arrivals.expected();
         match incoming.arrivals.enter(&header, now) {
             Arrival::Duplicate => {
                 self.counts.duplicated += 1;
                 return Ok(true);
             }
-            Arrival::Reordered => self.counts.reordered += 1,
-            Arrival::New => {}
+            Arrival::Reordered => {
+                self.counts.reordered += 1;
+                self.missing = self.missing.saturating_sub(1);
+            }
+            Arrival::New => self.missing = self.missing.saturating_add(header.number - expected),
         }
         self.pairs[index].bytes += received as u64;
         self.pairs[index].transactions += 1;

@@ -13,11 +13,13 @@ use std::time::Duration;
 
 /// Maximum number of operations that one pair performs before the other pairs get their turn.
 const TURN: usize = 16;
+/// The same for a stream beside RR, so that RR waits for the network and not for this thread.
+const TURN_BESIDE: usize = 1;
 
 impl<S: Sockets> Client<S> {
     /// Performs operations of one pair until the pair has to wait or its turn is over.
     pub(super) fn advance(&mut self, index: usize) -> io::Result<()> {
-        for _ in 0..TURN {
+        for _ in 0..if self.pairs[index].is_beside { TURN_BESIDE } else { TURN } {
             let outcome = match self.pairs[index].state {
                 PairState::Idle => Ok(self.start_closed(index)),
                 PairState::Connecting => self.finish_connect(index).inspect(|&connected| {
@@ -28,6 +30,7 @@ impl<S: Sockets> Client<S> {
                 PairState::Sending => self.send(index),
                 PairState::Receiving => self.receive(index),
                 PairState::Closing => self.drain(index),
+                PairState::BothWays => self.both_ways(index),
                 PairState::Failed => Ok(false),
             };
             match outcome {
@@ -45,7 +48,8 @@ impl<S: Sockets> Client<S> {
     }
 
     fn start_closed(&mut self, index: usize) -> bool {
-        if self.run.phase.rate.is_some() || self.over(now_ns()) {
+        let is_planned = self.run.phase.rate.is_some() && !self.pairs[index].is_beside;
+        if is_planned || self.over(now_ns()) {
             return false;
         }
         self.start(index, None)
@@ -74,14 +78,14 @@ impl<S: Sockets> Client<S> {
             spend_cpu(self.config.extra_cpu_ns);
         }
         let now = now_ns();
-        self.run.busy += 1;
-        let crr = self.config.workload.shape == Shape::Crr;
         let pair = &mut self.pairs[index];
+        let crr = pair.workload.shape == Shape::Crr;
+        self.run.busy += usize::from(!pair.is_beside);
         pair.started_ns = now;
         pair.planned_ns = planned.unwrap_or(now);
         pair.offset = 0;
-        pair.state = PairState::Sending;
-        if self.config.workload.udp {
+        pair.state = if pair.workload.shape == Shape::Strb { PairState::BothWays } else { PairState::Sending };
+        if pair.workload.udp {
             pair.opened += 1;
             pair.connection = identity(self.config.first_pair, index, pair.opened, u64::MAX);
         }
@@ -99,13 +103,14 @@ impl<S: Sockets> Client<S> {
 
     /// Starts to connect the pair `index` and gives the connection a new identity.
     pub(super) fn open(&mut self, index: usize) -> io::Result<()> {
-        let endpoint = &self.config.endpoints[index % self.config.endpoints.len()];
         let pair = &mut self.pairs[index];
+        let number = if self.config.workload.beside > 0 { usize::from(pair.is_beside) } else { index };
+        let endpoint = &self.config.endpoints[number % self.config.endpoints.len()];
         pair.state = PairState::Connecting;
         pair.ended = false;
         pair.opened += 1;
         pair.message = 0;
-        pair.connection = identity(self.config.first_pair, index, pair.opened, self.config.workload.request);
+        pair.connection = identity(self.config.first_pair, index, pair.opened, pair.workload.request);
         pair.socket = Some(self.sockets.connect(endpoint, Token(index))?);
         Ok(())
     }
@@ -118,11 +123,11 @@ impl<S: Sockets> Client<S> {
     }
 
     fn send(&mut self, index: usize) -> io::Result<bool> {
-        let workload = self.config.workload;
+        let pair = &mut self.pairs[index];
+        let workload = pair.workload;
         if self.run.ending && workload.is_stream() {
             return Ok(false);
         }
-        let pair = &mut self.pairs[index];
         let Some(socket) = &pair.socket else { return Ok(false) };
         let left = usize::try_from(workload.request - pair.offset).unwrap_or(usize::MAX);
         let chunk = left.min(self.outbox.len());
@@ -150,7 +155,7 @@ impl<S: Sockets> Client<S> {
     }
 
     fn receive(&mut self, index: usize) -> io::Result<bool> {
-        let workload = self.config.workload;
+        let workload = self.pairs[index].workload;
         if workload.is_datagram_stream() {
             return self.receive_datagram(index);
         }
@@ -177,8 +182,13 @@ impl<S: Sockets> Client<S> {
         self.counts.received += received as u64;
         if workload.shape == Shape::Strg {
             let now = now_ns();
-            self.run.last_ns = now;
-            self.run.slice(now, received as f64 / 1e6);
+            if pair.is_beside {
+                self.run.beside_bytes += received as u64;
+                self.run.beside_last_ns = now;
+            } else {
+                self.run.last_ns = now;
+                self.run.slice(now, received as f64 / 1e6);
+            }
             self.run.ending |= now >= self.run.deadline_ns;
         }
         if pair.offset < workload.response {
@@ -193,7 +203,7 @@ impl<S: Sockets> Client<S> {
                 self.hang_up(index);
                 self.complete(index);
             }
-            (Shape::Rr | Shape::Strg | Shape::Strp, _) => self.complete(index),
+            (Shape::Rr | Shape::Strg | Shape::Strp | Shape::Strb, _) => self.complete(index),
         }
         Ok(true)
     }
@@ -235,6 +245,9 @@ impl<S: Sockets> Client<S> {
         pair.message += 1;
         pair.transactions += 1;
         pair.offset = 0;
+        if pair.is_beside {
+            return;
+        }
         self.counts.transactions += 1;
         self.run.busy = self.run.busy.saturating_sub(1);
         self.run.last_ns = now;
@@ -263,7 +276,7 @@ impl<S: Sockets> Client<S> {
     fn fail(&mut self, index: usize, error: &io::Error) {
         let connecting = self.pairs[index].state == PairState::Connecting;
         self.hang_up(index);
-        self.run.busy = self.run.busy.saturating_sub(1);
+        self.run.busy = self.run.busy.saturating_sub(usize::from(!self.pairs[index].is_beside));
         if connecting {
             self.counts.connect_failures += 1;
         } else if error.kind() == io::ErrorKind::UnexpectedEof {

@@ -86,9 +86,9 @@ impl Forest {
     /// Returns the call chains of `trial` that are charged to `part`. `None` if the trial recorded no chains or completed no unit.
     pub(super) fn of(trial: &TrialRecord, part: Part, names: &mut Names) -> Option<Self> {
         let chains = trial.cpu.chains.as_ref()?;
-        let units = trial.units();
+        let units = trial.cpu_units();
         let count: usize = chains.trees.iter().map(|tree| tree.nodes.len()).sum();
-        if units <= 0.0 || chains.phase.units(trial.cell.workload) <= 0.0 || count > ChainsRecord::NODES_MAX {
+        if units <= 0.0 || chains.phase.cpu_units(trial.cell.workload) <= 0.0 || count > ChainsRecord::NODES_MAX {
             return None;
         }
         let numbers: Vec<Function> = chains.names.iter().map(|name| names.number(name)).collect();
@@ -240,7 +240,7 @@ fn sample_ns(trial: &TrialRecord, chains: &ChainsRecord, process: Owner) -> f64 
         Owner::Other => {
             // Lost chains may belong to any process. The samples are from a phase with a number of units of its own.
             let kept = of(None);
-            let phases = trial.units() / chains.phase.units(trial.cell.workload).max(f64::MIN_POSITIVE);
+            let phases = trial.cpu_units() / chains.phase.cpu_units(trial.cell.workload).max(f64::MIN_POSITIVE);
             return chains.period_ns as f64 * phases * (kept + chains.lost as f64) / kept.max(1.0);
         }
     };
