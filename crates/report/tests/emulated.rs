@@ -80,8 +80,8 @@ fn data_for_other_programs_have_the_mark_of_an_emulated_machine_and_no_compariso
         "{csv}"
     );
     // The two columns of loads are empty in lines of cells. The four columns about the cost of accounting are empty, because a ratio
-    // would compare. The six columns about streams of datagrams are empty, because no cell has one.
-    assert!(csv.lines().skip(1).all(|line| line.ends_with(",true,12,0,,,,,,,,,,,,")), "{csv}");
+    // would compare. The eight columns about streams are empty, because no cell has one.
+    assert!(csv.lines().skip(1).all(|line| line.ends_with(",true,12,0,,,,,,,,,,,,,,")), "{csv}");
 }
 
 #[test]
