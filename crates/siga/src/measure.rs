@@ -39,11 +39,11 @@ pub(crate) struct RunArgs {
     #[arg(long, default_value = "plain", value_parser = parse::<Layout>)]
     layout: Layout,
     /// Write a time series while the run goes on: a line of JSON for each interval of each trial, to series.jsonl in the run
-    /// directory. The shortest interval is 100ms. By default none.
+    /// directory. The shortest interval is 100ms. Default: none.
     #[arg(long, value_name = "TIME", value_parser = interval)]
     interval: Option<Duration>,
     /// Append the time series to this file too, or with - write it to standard output; the report then goes to standard error.
-    /// By default only to the run directory.
+    /// Default: only the run directory.
     #[arg(long, value_name = "FILE", requires = "interval")]
     series: Option<PathBuf>,
 }

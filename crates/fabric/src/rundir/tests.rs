@@ -103,7 +103,7 @@ fn foreign_files_and_directories_are_not_listed_as_networks() {
 fn one_control_program_at_a_time_uses_a_directory() {
     let base = tempfile::tempdir().unwrap();
     let run = RunDir::create(base.path(), &name()).unwrap();
-    assert!(RunDir::create(base.path(), &name()).unwrap_err().message().contains("n is up"));
+    assert!(RunDir::create(base.path(), &name()).unwrap_err().message().contains("n is already up"));
     let client = RunDir::open(base.path(), &name()).unwrap().unwrap();
     assert!(client.remove_dead().unwrap_err().message().contains("is in use"));
     drop(run);

@@ -180,6 +180,6 @@ mod tests {
         }
         assert!(Program::find(OsStr::new("no-such-program")).is_err());
         made("loop", format!("#!{}\n", dir.path().join("loop").display()).as_bytes(), 0o755);
-        assert!(why(dir.path().join("loop").to_str().unwrap()).contains("interpret each other"));
+        assert!(why(dir.path().join("loop").to_str().unwrap()).contains("nested as interpreters"));
     }
 }

@@ -148,7 +148,7 @@ fn a_pair_counts_against_the_limits_of_both_guests() {
     world.want("a.dev0", "b.dev0").unwrap();
     assert!(world.want("a.dev0", "c.dev0").unwrap_err().contains("ring_bytes_max"), "40 and 64 buffers of 16 KB");
     world.want("c.dev0", "a.dev0").unwrap();
-    assert!(world.want("b.dev0", "c.dev0").unwrap_err().contains("guest c has 1 pairs"));
+    assert!(world.want("b.dev0", "c.dev0").unwrap_err().contains("guest c has 1 ring pairs"));
     let pair = world.pair(2);
     world.pairs.lost(pair, &name("c"), "gone", false);
     world.want("b.dev0", "c.dev0").unwrap();
