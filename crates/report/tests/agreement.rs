@@ -228,9 +228,9 @@ fn assert_paths_agree(run: &Run) {
     }
     let overhead = text.lines().find(|line| line.starts_with("A router ")).unwrap();
     let router = |metric| &find(&all, "veth", "veth-routed", 1, metric).unwrap().verdict;
-    assert_eq!(overhead.contains(" costs "), *router(Metric::TOTAL) == Verdict::Worse, "{overhead}");
+    assert_eq!(overhead.contains(" adds "), *router(Metric::TOTAL) == Verdict::Worse, "{overhead}");
     assert_eq!(overhead.contains(" saves "), *router(Metric::TOTAL) == Verdict::Better, "{overhead}");
-    assert_eq!(overhead.contains(" takes "), *router(Metric::Rate) == Verdict::Worse, "{overhead}");
+    assert_eq!(overhead.contains(" lowers "), *router(Metric::Rate) == Verdict::Worse, "{overhead}");
     assert_eq!(overhead.contains(" raises "), *router(Metric::Rate) == Verdict::Better, "{overhead}");
 
     // The tables of cells say the same of each path.

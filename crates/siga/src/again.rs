@@ -13,8 +13,8 @@ pub(crate) fn plan(axes: &Axes, recorded: Plan, directory: &Path) -> Result<Plan
     let given = !axes.is_empty();
     if !recorded.has_commands() {
         let refused =
-            Error::usage("--resume goes on with the plan of the run, and takes no plan and none of its options");
-        return if given { Err(refused.hint("leave them out, or begin another run")) } else { Ok(recorded) };
+            Error::usage("--resume uses the plan of the run, so it accepts neither a plan nor options of a plan");
+        return if given { Err(refused.hint("remove them, or start another run")) } else { Ok(recorded) };
     }
     let place = text::shell(&directory.to_string_lossy());
     if !given {
@@ -35,7 +35,7 @@ pub(crate) fn plan(axes: &Axes, recorded: Plan, directory: &Path) -> Result<Plan
         directory.display(),
         differing.join(", ")
     ))
-    .hint(format!("{place}/plan.toml has the plan of the run; or begin another run")))
+    .hint(format!("use the plan in {place}/plan.toml, or start another run")))
 }
 
 /// Returns the names of the top-level values in which two plans differ.

@@ -77,7 +77,6 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("compare absent other --vary moon", &["`moon` cannot be varied", "kernel, cpu"]),
     ("run --ssh ssh2", &["--ssh has no effect", "--client and --server"]),
     ("run --congestion reno", &["congestion control", "--client and --server"]),
-    ("run --resume run --trials 3", &["cannot be used with", "--trials"]),
     ("run --resume run --out other", &["cannot be used with", "--out"]),
     ("run --resume absent", &["absent is not a run directory", "plan.toml"]),
     ("show absent", &["absent is not a run directory", "plan.toml"]),
