@@ -187,7 +187,7 @@ impl Level {
         };
         // The name of a level has no comma, slash or quotation mark.
         let name = text.replace([',', '/', '"'], "_").replace(char::is_control, "_");
-        let about = format!("The variable {variable} of the environment.");
+        let about = format!("Environment variable {variable}.");
         let environment = [(variable.to_owned(), value.to_owned())].into();
         let level = Self { name, about, environment, ..Self::default() };
         level.check()?;
@@ -353,7 +353,7 @@ mod tests {
         for name in Level::names() {
             let level = Level::load(name).unwrap();
             assert_eq!(level.name, name);
-            assert!(!level.about.is_empty(), "{name} does not say what it is");
+            assert!(!level.about.is_empty(), "level {name} has no description");
         }
     }
 

@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn each_fault_gives_one_warning_with_a_hint() {
         assert_eq!(fit().fitness(), []);
-        assert_eq!(Environment::default().fitness(), [], "an unknown part gives no warning");
+        assert_eq!(Environment::default().fitness(), [], "an unknown part of the environment causes no warning");
         let faults: [(Fault, &str); 10] = [
             (|host| host.cpu.emulated = Some(true), "emulated machine"),
             (|host| host.moment.load = Some(2.01), "load average is 2.01 on 4 CPUs"),

@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(
             unsettled(&disturbed(20, 0), &cells).len(),
             2,
-            "narrow intervals of disturbed rounds settle nothing"
+            "a run with disturbed rounds goes on, however narrow its intervals are"
         );
         assert_eq!(unsettled(&disturbed(most, 4), &cells).len(), 0);
     }

@@ -15,7 +15,7 @@ pub(super) fn markdown(rfcs: &[Rfc], related: &BTreeMap<u32, String>) -> String 
          those of an application, or of a protocol that siga does not have.\n\n\
          `cargo xtask rfc --write` writes this page from `xtask/src/rfc/`. `cargo xtask ci` fails in these cases:\n\n\
          - the page does not match its source\n\
-         - a MUST or SHOULD has neither code and test nor a reason\n\
+         - a MUST or SHOULD lacks code or a test, and no reason is given\n\
          - a file, function or test that the page names does not exist\n\
          - the stack's sources cite an RFC that this page lacks\n\n\
          Paths are relative to `crates/stack/src/`.\n\n",

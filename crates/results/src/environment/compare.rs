@@ -68,7 +68,8 @@ impl Environment {
     /// ("kernel.release").
     pub fn flat(&self) -> BTreeMap<String, String> {
         let mut all = BTreeMap::new();
-        let tree = serde_json::to_value(self).expect("named parts and maps by name always have a JSON form");
+        let tree = serde_json::to_value(self)
+            .expect("structs with named fields and maps with string keys can be written as JSON");
         flatten(String::new(), &tree, &mut all);
         all
     }

@@ -126,7 +126,7 @@ mod tests {
             gaps.insert(seq(at * 2 + 1), seq(at * 2 + 2));
         }
         assert_eq!(gaps.runs().len(), TCP_GAPS_MAX);
-        assert!(gaps.insert(seq(2), seq(3)), "what joins two runs is always welcome");
+        assert!(gaps.insert(seq(2), seq(3)), "a segment that joins two runs is always stored");
         assert_eq!(gaps.runs().len(), TCP_GAPS_MAX - 1);
     }
 

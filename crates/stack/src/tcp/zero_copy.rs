@@ -55,7 +55,7 @@ impl<S: Storage> Connection<S> {
     /// [`Connection::zero_copy`] is [`ZeroCopy::Now`].
     pub(crate) fn poll_zero_copy(&mut self, now: Instant, bytes: usize, large: usize) -> Option<FastSegment> {
         let room = u32::try_from(bytes.min(self.send_room())).unwrap_or(u32::MAX);
-        debug_assert!(self.zero_copy(now) == ZeroCopy::Now, "bytes written before go first, or a window is closed");
+        debug_assert!(self.zero_copy(now) == ZeroCopy::Now, "earlier bytes are still unsent, or a window is closed");
         let ConnectionState::Synchronized(open) = &mut self.state else { return None };
         let large = u32::try_from(large).unwrap_or(u32::MAX);
         let bytes = room.min(large.max(open.snd.segment_bytes));
