@@ -101,7 +101,7 @@ fn doctor_tells_an_unprivileged_user_what_is_missing() {
 fn an_unknown_output_format_of_doctor_is_a_usage_error() {
     let output = Command::new(SIGA).args(["doctor", "--format", "csv"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("text or json"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--format json"));
 }
 
 fn age(path: &Path) {
