@@ -336,7 +336,10 @@ fn a_cell_that_a_siga_network_cannot_run_is_skipped_with_the_reason() {
     assert!(planned(&format!("{both} --plant router=5")).contains("only kernel routers do"));
     assert!(planned(&format!("{both} --level gro-off")).contains("level gro-off sets kernel settings (gro)"));
     assert!(!planned(&format!("{both} --level bbr")).contains("siga's stack has"));
-    assert!(planned(&format!("{both} --wait adaptive")).contains("ends of veth-routed sleep (block) or ask (poll)"));
+    assert!(
+        planned(&format!("{both} --wait adaptive"))
+            .contains("client and server on veth-routed support the waiting policies `block` and `poll`")
+    );
     assert!(planned(&format!("{both} --mtu 65535")).contains("supports an MTU of 576 to 57344 bytes"));
     bench.run("plan --path hipersockets --processes").refused(2, &["no cell of the plan can be"]);
 }

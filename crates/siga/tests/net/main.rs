@@ -215,7 +215,7 @@ fn requests_without_permission_are_refused_and_the_network_runs_on() {
     let of_router = Secret::claimed(network.text(&["token", "rights", "router"]).trim());
     assert!(attach("router", &of_router).contains("is not external"));
     let _server = network.attach("server");
-    assert!(attach("server", &of_server).contains("is attached"));
+    assert!(attach("server", &of_server).contains("is already attached"));
     assert_eq!(network.siga(&["grant", "rights", "lan", "client"]).status.code(), Some(2), "it is open to all");
     assert!(network.pid_of("router").is_some());
 }

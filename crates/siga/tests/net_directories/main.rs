@@ -246,7 +246,7 @@ const HOSTILE: [&str; 22] = [
     "base is open to a group",
     "network is a link",
     "network is a FIFO",
-    "every guest may use this network",
+    "network is open to all",
     "guests is a link",
     "control is a link",
     "control is a FIFO",
@@ -293,7 +293,7 @@ fn arrange(place: &Path, hostile: &str) -> PathBuf {
     match hostile {
         "network is a link" => symlink(&elsewhere, &network).unwrap(),
         "network is a FIFO" => fifo(&network),
-        "every guest may use this network" => directory(&network, 0o777),
+        "network is open to all" => directory(&network, 0o777),
         _ if hostile.starts_with("base is a ") => return base,
         _ => directory(&network, 0o700),
     }

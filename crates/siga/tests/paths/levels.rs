@@ -259,7 +259,11 @@ fn an_error_on_a_host_without_nft_names_the_package_to_install() {
         println!("skipped, because nothing can be mounted here");
         return;
     }
-    for word in [r#""kind":"environment""#, "level filtered: there is no program nft", "apt-get install nftables"] {
+    for word in [
+        r#""kind":"environment""#,
+        "level filtered: the program nft, which loads rulesets (nftables), is not installed",
+        "apt-get install nftables",
+    ] {
         assert!(answer.contains(word), "{word} in {answer}");
     }
 }
