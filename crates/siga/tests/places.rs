@@ -54,7 +54,7 @@ fn an_absent_place_is_named_in_the_error() {
     let mut gone = Command::new("true").spawn().unwrap();
     gone.wait().unwrap();
     for (place, words) in [
-        ("netns:nope".to_owned(), &["netns:nope: no such network namespace", "ip netns list"][..]),
+        ("netns:nope".to_owned(), &["netns:nope: this network namespace does not exist", "ip netns list"][..]),
         (format!("pid:{}", gone.id()), &["no such process", "container"]),
         ("pid:4294967295".to_owned(), &["pid:4294967295: no such process"]),
     ] {
@@ -71,7 +71,7 @@ fn an_absent_place_is_named_in_the_error() {
 fn a_place_that_refuses_access_is_named_in_the_error() {
     let Some(bench) = Bench::unprivileged() else { return };
     let ended = bench.measure(&format!("--client pid:1 --server local {RR}"));
-    ended.refused(3, &["pid:1: ", "cannot open /proc/1/ns/", "Permission denied", "needs root"]);
+    ended.refused(3, &["pid:1: ", "cannot open /proc/1/ns/", "Permission denied", "siga as root"]);
     bench.assert_nothing_left();
 }
 
@@ -157,7 +157,7 @@ fn a_route_and_an_mtu_between_existing_places_are_found_and_recorded() {
         fs::remove_dir_all(bench.path("run")).unwrap();
     }
     let ended = bench.measure(&format!("{places} {RR} --mtu 1401"));
-    ended.refused(3, &["the MTU of client/v0, 1400, is smaller", "--mtu"]);
+    ended.refused(3, &["the MTU of client/v0 (1400) is smaller", "--mtu"]);
     drop((client, server));
     bench.assert_nothing_left();
 }
@@ -367,7 +367,7 @@ fn an_unprivileged_user_measures_a_router_by_subtraction() {
             "run --out run --path veth,veth-routed,bridge,unix --workload rr-1-1 --clients 2 --seconds 0.05 --trials 2",
         )
         .ok();
-    assert!(ended.err.contains("note: no profile"), "{ended}");
+    assert!(ended.err.contains("note: the profiler cannot run"), "{ended}");
     assert!(ended.out.contains("A router may change the CPU time per transaction (inconclusive: "), "{ended}");
     assert!(ended.out.contains("CPU time by accounting method subtract:"), "{ended}");
     let shown = bench.run("show run --format json").ok();
