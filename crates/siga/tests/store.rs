@@ -286,8 +286,8 @@ fn a_resumed_run_refuses_a_changed_level() {
     bench.run(arguments).ok();
     let kept = bench.lines("trials.jsonl")[0].clone();
     fs::write(bench.path("run/trials.jsonl"), kept + "\n").unwrap();
-    fs::write(bench.path("own.toml"), "name = \"own\"\ncongestion = \"cubic\"\n").unwrap();
     bench.run("run --resume run --trials 3").refused(2, &["--resume uses the plan of the run", "start another run"]);
+    fs::write(bench.path("own.toml"), "name = \"own\"\ncongestion = \"cubic\"\n").unwrap();
     bench.run("run --resume run").refused(2, &["level own", "has changed"]);
     assert_eq!(bench.trials().len(), 1);
     fs::remove_file(bench.path("own.toml")).unwrap();
