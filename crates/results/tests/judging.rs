@@ -298,6 +298,11 @@ struct Simulated {
     figures: Vec<(Metric, Vec<f64>, bool)>,
 }
 
+/// Returns true for the metrics that only streams have. The simulated cells are cells of request-response.
+fn of_streams(metric: Metric) -> bool {
+    matches!(metric, Metric::Streams | Metric::ToServer | Metric::ToClient)
+}
+
 impl Simulated {
     const CELLS: usize = 6;
 
@@ -312,7 +317,7 @@ impl Simulated {
         let mut figures = Vec::new();
         for cell in 0..Self::CELLS {
             let common = noise.rounds(random, trials, 1.0);
-            for metric in Metric::judged() {
+            for metric in Metric::judged().filter(|metric| !of_streams(*metric)) {
                 let own = noise.rounds(random, trials, 1.0);
                 let change = effect(metric, cell).ln();
                 let mix = |(common, own)| shared * common + (1.0 - shared * shared).sqrt() * own + change;

@@ -77,10 +77,15 @@ mod tests {
     const ROUTER: Metric = Metric::Cpu(Part::Router, Mode::All);
     const ROUTER_CP: Metric = Metric::Cpu(Part::Router, Mode::Cp);
 
+    /// Returns the metrics of a cell of request-response that get verdicts.
+    fn metrics() -> impl Iterator<Item = Metric> {
+        Metric::judged().filter(|metric| !matches!(metric, Metric::Streams | Metric::ToServer | Metric::ToClient))
+    }
+
     /// Returns a comparison of six cells in which only the given metrics differ, with this p in each cell.
     fn six_cells(differing: &[(Metric, f64)]) -> Vec<(Metric, f64)> {
         let p = |metric: Metric| differing.iter().find(|(own, _)| *own == metric).map_or(0.5, |(_, p)| *p);
-        (0..6).flat_map(|_| Metric::judged().map(|metric| (metric, p(metric)))).collect()
+        (0..6).flat_map(|_| metrics().map(|metric| (metric, p(metric)))).collect()
     }
 
     fn of(tests: &[(Metric, f64)], metric: Metric) -> f64 {
@@ -113,7 +118,7 @@ mod tests {
         let in_one_cell: Vec<(Metric, f64)> = tests
             .iter()
             .enumerate()
-            .map(|(at, &(metric, p))| (metric, if at < Metric::judged().count() || metric.is_main() { p } else { 0.5 }))
+            .map(|(at, &(metric, p))| (metric, if at < metrics().count() || metric.is_main() { p } else { 0.5 }))
             .collect();
         let flat: Vec<f64> = in_one_cell.iter().map(|(_, p)| *p).collect();
         let at = in_one_cell.iter().position(|(metric, _)| *metric == ROUTER).unwrap();
