@@ -197,6 +197,44 @@ fn odd_datagrams(bind: u64, bound: &[u8]) -> Vec<(&'static str, RawCommands)> {
     ]
 }
 
+/// Commands that break the protocol, each with the reason that the log has.
+fn odd_commands(bind: u64, bound: &[u8]) -> Vec<(&'static str, RawCommands)> {
+    let joined = group(0, [239, 1, 2, 3], 0, 0);
+    vec![
+        ("5 bytes that are not a valid command", vec![(tag(60, 0), vec![0; 5])]),
+        (
+            "9 bytes that are not a valid command",
+            vec![(tag(SEND_WITH_FLAGS, 5), [vec![4], extents(&[(0, 1)])].concat())],
+        ),
+        ("8 bytes that are not a valid command", vec![(tag(SEND_WITH_FLAGS, 5), extents(&[(0, 1)]))]),
+        ("no connection, socket 9", vec![(tag(INFO, 9), Vec::new())]),
+        ("no connection, socket 5", vec![(bind, bound.to_vec()), (tag(INFO, 5), Vec::new())]),
+        (
+            "25 bytes that are not a valid command",
+            vec![(bind, bound.to_vec()), (tag(GROUP, 5), group(0, [239, 1, 2, 3], 0, 1))],
+        ),
+        (
+            "25 bytes that are not a valid command",
+            vec![(bind, bound.to_vec()), (tag(GROUP, 5), group(0, [239, 1, 2, 3], 3, 1))],
+        ),
+        (
+            "26 bytes that are not a valid command",
+            vec![(bind, bound.to_vec()), (tag(GROUP, 5), [joined.clone(), vec![0]].concat())],
+        ),
+        ("0 bytes that are not a valid command", vec![(bind, bound.to_vec()), (tag(GROUP, 5), Vec::new())]),
+        ("a group, socket 9", vec![(tag(GROUP, 9), joined.clone())]),
+        ("a group, socket 5", vec![(bind, bound.to_vec()), (tag(CLOSE, 5), Vec::new()), (tag(GROUP, 5), joined)]),
+        ("that are not a valid command", vec![(tag(2, 5) | 1 << 40, bound.to_vec())]),
+        ("that are not a valid command", vec![(bind, bound[..18].to_vec())]),
+        ("a socket number that is not allowed, socket 5", vec![(bind, bound.to_vec()), (bind, bound.to_vec())]),
+        ("a socket number that is not allowed", vec![(tag(2, 1 << 31), bound.to_vec())]),
+        ("no connection, socket 5", vec![(bind, bound.to_vec()), (tag(4, 5), vec![0; 8])]),
+        ("no connection, socket 9", vec![(tag(5, 9), vec![1, 0, 0, 0])]),
+        ("the release of an object that does not exist, socket 9", vec![(tag(8, 9), Vec::new())]),
+        ("more connections accepted than announced", vec![(tag(3, 9), vec![1, 0, 0, 0])]),
+    ]
+}
+
 #[test]
 fn an_application_that_violates_the_protocol_is_detached_alone_and_logged() {
     let network = Network::up("hostile", FIGURE_1);
@@ -210,42 +248,7 @@ fn an_application_that_violates_the_protocol_is_detached_alone_and_logged() {
     };
     let (bind, bound) = (tag(BIND, 5), address([10, 0, 1, 1], 1_000));
     let joined = group(0, [239, 1, 2, 3], 0, 0);
-    let cases = [
-        ("5 bytes that are not a valid command", vec![(tag(60, 0), vec![0; 5])]),
-        (
-            "9 bytes that are not a valid command",
-            vec![(tag(SEND_WITH_FLAGS, 5), [vec![4], extents(&[(0, 1)])].concat())],
-        ),
-        ("8 bytes that are not a valid command", vec![(tag(SEND_WITH_FLAGS, 5), extents(&[(0, 1)]))]),
-        ("no connection, socket 9", vec![(tag(INFO, 9), Vec::new())]),
-        ("no connection, socket 5", vec![(bind, bound.clone()), (tag(INFO, 5), Vec::new())]),
-        (
-            "25 bytes that are not a valid command",
-            vec![(bind, bound.clone()), (tag(GROUP, 5), group(0, [239, 1, 2, 3], 0, 1))],
-        ),
-        (
-            "25 bytes that are not a valid command",
-            vec![(bind, bound.clone()), (tag(GROUP, 5), group(0, [239, 1, 2, 3], 3, 1))],
-        ),
-        (
-            "26 bytes that are not a valid command",
-            vec![(bind, bound.clone()), (tag(GROUP, 5), [joined.clone(), vec![0]].concat())],
-        ),
-        ("0 bytes that are not a valid command", vec![(bind, bound.clone()), (tag(GROUP, 5), Vec::new())]),
-        ("a group, socket 9", vec![(tag(GROUP, 9), joined.clone())]),
-        (
-            "a group, socket 5",
-            vec![(bind, bound.clone()), (tag(CLOSE, 5), Vec::new()), (tag(GROUP, 5), joined.clone())],
-        ),
-        ("that are not a valid command", vec![(tag(2, 5) | 1 << 40, bound.clone())]),
-        ("that are not a valid command", vec![(bind, bound[..18].to_vec())]),
-        ("a socket number that is not allowed, socket 5", vec![(bind, bound.clone()), (bind, bound.clone())]),
-        ("a socket number that is not allowed", vec![(tag(2, 1 << 31), bound.clone())]),
-        ("no connection, socket 5", vec![(bind, bound.clone()), (tag(4, 5), vec![0; 8])]),
-        ("no connection, socket 9", vec![(tag(5, 9), vec![1, 0, 0, 0])]),
-        ("the release of an object that does not exist, socket 9", vec![(tag(8, 9), Vec::new())]),
-        ("more connections accepted than announced", vec![(tag(3, 9), vec![1, 0, 0, 0])]),
-    ];
+    let cases = odd_commands(bind, &bound);
     let others = odd_datagrams(bind, &bound);
     let cases = cases.into_iter().chain(odd_changes(bind, &bound)).chain(odd_shares(bind, &bound)).chain(others);
     let odd = [(1, 1 << 7), (2, 3)].map(|(at, byte)| vec![(tag(CONNECT, 5), odd_options(at, byte))]);

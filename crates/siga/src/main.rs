@@ -198,8 +198,8 @@ Examples:
         unlink: bool,
     },
     /// Run a command of a plan again and again (siga itself starts it).
-    #[command(hide = true)]
-    CommandRunner,
+    #[command(hide = true, name = "command-runner")]
+    RunCommands,
     /// Keep the namespaces of a path alive (siga itself starts it).
     #[command(hide = true)]
     NamespaceHolder,
@@ -258,7 +258,7 @@ fn run(command: Command) -> Result<()> {
         Command::Agent { net, user, sockmap, unlink } => {
             siga_measure::agent::run(&AgentOptions { net, user, sockmap, unlink })
         }
-        Command::CommandRunner => siga_measure::command::run(),
+        Command::RunCommands => siga_measure::command::run(),
         Command::NamespaceHolder => siga_measure::path::holder::hold(),
     }
 }

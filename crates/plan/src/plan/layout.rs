@@ -216,22 +216,7 @@ impl Plan {
             Route::Guests(path) => (self.lacks(*path, level), Some(path.mtu_range(self.ipv6))),
             Route::Host => (Some(format!("{route} is for commands")), None),
             Route::Places(..) => {
-                let udp = workload.udp && asked_mtu.is_some();
-                if self.wait == Waiting::Adaptive {
-                    return Ok(Some(no_adaptive(route)));
-                }
-                let settings = level.settings();
-                if !settings.is_empty() {
-                    let settings = settings.join(", ");
-                    let name = &level.name;
-                    return Ok(Some(format!(
-                        "siga changes no settings of existing hosts, namespaces or containers, but \
-                        level {name} sets {settings}"
-                    )));
-                }
-                let reason = "between existing hosts, namespaces or containers, siga can apply an MTU to TCP segments \
-                    only, but the workload uses UDP";
-                (udp.then(|| reason.to_owned()), Some(place::mtu_range(self.ipv6)))
+                (lacks_of_places(workload.udp && asked_mtu.is_some(), level), Some(place::mtu_range(self.ipv6)))
             }
         };
         if lacks.is_some() {
@@ -296,6 +281,23 @@ impl Plan {
         }
         path.lacks(level)
     }
+}
+
+/// Returns a setting that siga cannot apply between existing places, if there is one. `limits_udp` is true if the cell has an MTU and
+/// its workload uses UDP.
+fn lacks_of_places(limits_udp: bool, level: &Level) -> Option<String> {
+    let settings = level.settings();
+    if !settings.is_empty() {
+        let (settings, name) = (settings.join(", "), &level.name);
+        return Some(format!(
+            "siga changes no settings of existing hosts, namespaces or containers, but level {name} sets {settings}"
+        ));
+    }
+    limits_udp.then(|| {
+        "between existing hosts, namespaces or containers, siga can apply an MTU to TCP segments only, but the workload \
+        uses UDP"
+            .to_owned()
+    })
 }
 
 /// Returns the reason why a path does not support the waiting policy `adaptive`.
