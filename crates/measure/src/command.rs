@@ -4,7 +4,7 @@
 //! that a run of the command leaves behind (a subreaper), so that it finds and ends all of them. It starts no thread and sets no limit
 //! for itself, because the command inherits both settings and limits.
 //!
-//! The coordinator sends [`Order`]s over standard input. If the input ends, also while the command runs, this process ends everything
+//! The coordinator sends orders over standard input. If the input ends, also while the command runs, this process ends everything
 //! that it started, and then itself.
 
 mod processes;
