@@ -268,7 +268,7 @@ fn an_ssh_command_that_fails_or_answers_falsely_is_reported() {
         ("leaves", "head -c 1000 >/dev/null", &["the process died (exit status: 0)"]),
         ("complains", "echo 'no such host' >&2; exit 255", &["exit status: 255", "no such host"]),
         ("other", &format!("echo '{hello}'; cat >/dev/null"), &["version 99"]),
-        ("binary", "head -c 1000 /dev/urandom; echo; cat >/dev/null", &["answer"]),
+        ("binary", "printf '\\377'; head -c 1000 /dev/urandom; echo; cat >/dev/null", &["not valid UTF-8"]),
         ("closes", "exec >&-; cat >/dev/null; exec sleep 100", &["closed its connection to siga"]),
     ] {
         script(&bench.path(name), &format!("#!/bin/sh\n{text}\n"));
