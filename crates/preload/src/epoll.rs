@@ -172,7 +172,7 @@ pub(crate) fn is_duplicate(number: RawFd) -> bool {
 }
 
 impl World {
-    /// Finds the set of which a descriptor is a duplicate, and gives this set a further number. Returns false if there is none.
+    /// Finds the set of which a descriptor is a duplicate, and gives this set a further number. Returns false if the descriptor is not a duplicate of a set.
     fn find_set(&mut self, number: RawFd) -> bool {
         // The kernel's set is the same, so it has the event of the set that is searched.
         let has_event = |known: &Set| {
