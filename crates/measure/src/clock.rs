@@ -1,6 +1,7 @@
 //! Reads clocks: the monotonic clock, and the CPU time of a process or thread.
 
 use rustix::time::{ClockId, clock_gettime};
+use std::time::Duration;
 
 /// Returns the time of the monotonic clock in nanoseconds.
 pub(crate) fn now_ns() -> u64 {
@@ -11,6 +12,11 @@ pub(crate) fn now_ns() -> u64 {
 pub(crate) fn clock_ns(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
+/// Returns a duration in nanoseconds. A duration of more than 584 years counts as the largest number.
+pub(crate) fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Returns the CPU time of the calling thread in nanoseconds.

@@ -15,6 +15,7 @@ pub(crate) mod outside;
 pub(crate) mod process;
 pub mod profile;
 pub(crate) mod program;
+pub(crate) mod stat;
 
 use serde::{Deserialize, Serialize};
 use siga_results::record::ProcessCpu;

@@ -17,6 +17,7 @@ use crate::clock::{now_ns, thread_cpu_ns};
 use crate::socket::Waker;
 use serde::{Deserialize, Serialize};
 use siga_results::record::LoadCounts;
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -105,6 +106,14 @@ pub struct Shared {
 /// Number of connections that a driver serves before it publishes its counters again. One turn for each of 10,000 streams takes
 /// seconds, so one publication per turn of all connections would be too rare.
 const PUBLISH_EVERY: usize = 64;
+
+/// Returns false if an operation cannot proceed yet.
+fn proceeds(outcome: io::Result<bool>) -> io::Result<bool> {
+    match outcome {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        outcome => outcome,
+    }
+}
 
 /// Value of [`Shared::expected`] while the total number of bytes that the server sends is not known.
 pub const UNKNOWN: u64 = u64::MAX;

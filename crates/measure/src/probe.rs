@@ -3,7 +3,7 @@
 //! [`probe`] takes about a millisecond, so that a run can afford it before each trial. `siga doctor` measures the same operations for
 //! longer.
 
-use crate::clock::now_ns;
+use crate::clock::{nanoseconds, now_ns};
 use crate::place::stay_on;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
@@ -54,7 +54,7 @@ pub(crate) fn allowed() -> Vec<u32> {
 
 /// Returns the median time of one operation in nanoseconds. Each call of `batch` performs `per_batch` operations.
 pub(crate) fn median_of(per_batch: u32, effort: Effort, mut batch: impl FnMut()) -> f64 {
-    let end = now_ns() + u64::try_from(effort.time.as_nanos()).unwrap_or(u64::MAX);
+    let end = now_ns() + nanoseconds(effort.time);
     let mut samples = Vec::with_capacity(effort.samples_most);
     while samples.len() < effort.samples_most.max(1) {
         let begun = now_ns();

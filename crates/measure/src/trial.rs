@@ -11,6 +11,7 @@ mod reading;
 pub(crate) mod series;
 
 use crate::agent::protocol::{Order, Report, Tick};
+use crate::clock::nanoseconds;
 use crate::cpu::chains::Names;
 use crate::cpu::charge::charge;
 use crate::cpu::host::{At, HostCpu};
@@ -280,13 +281,11 @@ impl Bench<'_> {
         rate: Option<f64>,
         watch: Option<(Duration, Each<'_>)>,
     ) -> Result<Interval> {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded by the plan's check")]
-        let duration_ns = (seconds * 1e9) as u64;
+        let duration_ns = seconds_to_ns(seconds);
         let long = Duration::from_nanos(duration_ns) + limits::STALL_TIME_MAX + limits::ANSWER_TIME_MAX;
         let server_before = fixture.quiesced.counts;
         fixture.server_does(&Order::Resume { stride })?;
         let phase = Phase { start_ns: 0, duration_ns, stride, rate };
-        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let (interval_ns, each): (_, Each<'_>) = match watch {
             Some((interval, each)) => (Some(nanoseconds(interval)), each),
             None => (None, &mut |_| Ok(())),
@@ -384,8 +383,7 @@ fn flags(workload: &Workload, interval: &Interval, seconds: f64) -> Result<Vec<S
         && let Some((early, late)) = collapse(&interval.report.slices)
     {
         flags.push(format!(
-            "the rate collapsed during the trial: from {early:.0} to {late:.0} units per tenth of the \
-            trial"
+            "the rate collapsed during the trial: from {early:.0} to {late:.0} units per tenth of the trial"
         ));
     }
     flags.extend(lost_service(&histogram::percentiles(&histogram::decode(&interval.report.latency)?), seconds));
@@ -413,6 +411,14 @@ fn collapse(slices: &[f64]) -> Option<(f64, f64)> {
     let (early, late) = (mean(&slices[..third]), mean(&slices[slices.len() - third..]));
     // If each tenth contains only a few long exchanges, a difference between the means is no evidence of a falling rate.
     (early >= 10.0 && late <= early / 2.0).then_some((early, late))
+}
+
+/// Converts a time of a plan to nanoseconds.
+fn seconds_to_ns(seconds: f64) -> u64 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded by the plan's check")]
+    {
+        (seconds * 1e9) as u64
+    }
 }
 
 /// Returns the growth of the hosts' CPU counters as a record. The fields for client, server and guests stay empty.

@@ -1,7 +1,6 @@
 //! What CPU accounting itself costs on each cell, as a table for people and as figures for JSON and CSV.
 
-use super::fit;
-use super::table::grid;
+use super::table::Section;
 use serde_json::{Value, json};
 use siga_results::summary::{ObserverCost, Reduced, Summary};
 
@@ -45,14 +44,8 @@ fn remark(cost: &ObserverCost) -> &'static str {
 /// Returns the table with heading and explanation as text or Markdown; an empty string if it has no row. Lines of text
 /// have at most `width` characters.
 pub(super) fn text(reduced: &Reduced, markdown: bool, width: usize) -> String {
-    let rows = rows(reduced);
-    if rows.is_empty() {
-        return String::new();
-    }
-    if markdown {
-        return format!("\n### {TITLE}\n\n{LEGEND}\n\n{}", grid(HEADS, rows, 2..5, true, 1));
-    }
-    format!("\n{TITLE}\n\n{LEGEND}\n\n{}", fit::plain(HEADS, DROP, 2..5, rows, width))
+    let section = Section { title: TITLE, legend: LEGEND, heads: HEADS, drop: DROP, numbers: 2..5 };
+    section.text(rows(reduced), markdown, width)
 }
 
 /// When each column is dropped on a narrow screen.

@@ -1,7 +1,6 @@
 //! Latency at the loads that a plan offers, as a table for people and as figures for JSON and CSV.
 
-use super::fit;
-use super::table::grid;
+use super::table::Section;
 use super::words::number;
 use serde_json::{Value, json};
 use siga_results::summary::{OfferedLoad, Reduced, Summary};
@@ -49,14 +48,8 @@ fn rows_of(summary: &Summary) -> Vec<[String; 8]> {
 /// Returns the table with heading and explanation as text or Markdown; an empty string if it has no row. Lines of text
 /// have at most `width` characters.
 pub(super) fn text(reduced: &Reduced, markdown: bool, width: usize) -> String {
-    let rows = rows(reduced);
-    if rows.is_empty() {
-        return String::new();
-    }
-    if markdown {
-        return format!("\n### {TITLE}\n\n{LEGEND}\n\n{}", grid(HEADS, rows, 1..7, true, 1));
-    }
-    format!("\n{TITLE}\n\n{LEGEND}\n\n{}", fit::plain(HEADS, DROP, 1..7, rows, width))
+    let section = Section { title: TITLE, legend: LEGEND, heads: HEADS, drop: DROP, numbers: 1..7 };
+    section.text(rows(reduced), markdown, width)
 }
 
 /// When each column is dropped on a narrow screen.

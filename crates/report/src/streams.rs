@@ -1,8 +1,7 @@
 //! What streams show besides the rate of a cell: what was sent, lost, reordered and duplicated of datagrams, the rate of each
 //! direction, and the rate of streams beside RR. As tables for people, and as figures for JSON and CSV.
 
-use super::fit;
-use super::table::grid;
+use super::table::Section;
 use super::words::number;
 use serde_json::{Value, json};
 use siga_results::record::Datagrams;
@@ -81,18 +80,10 @@ pub(super) fn directions(reduced: &Reduced) -> Vec<[String; 4]> {
 /// Returns the tables with headings and explanations as text or Markdown; an empty string if they have no row. Lines of text
 /// have at most `width` characters.
 pub(super) fn text(reduced: &Reduced, markdown: bool, width: usize) -> String {
-    let table = |(title, legend): (&str, &str), text: String, grid: String| match (text.is_empty(), markdown) {
-        (true, _) => String::new(),
-        (false, true) => format!("\n### {title}\n\n{legend}\n\n{grid}"),
-        (false, false) => format!("\n{title}\n\n{legend}\n\n{text}"),
-    };
-    let (datagrams, both) = (rows(reduced), directions(reduced));
-    let of_datagrams =
-        if datagrams.is_empty() { String::new() } else { fit::plain(HEADS, DROP, 1..7, datagrams.clone(), width) };
-    let of_both =
-        if both.is_empty() { String::new() } else { fit::plain(DIRECTIONS_HEADS, [0; 4], 1..4, both.clone(), width) };
-    table((TITLE, LEGEND), of_datagrams, grid(HEADS, datagrams, 1..7, true, 1))
-        + &table((DIRECTIONS, DIRECTIONS_LEGEND), of_both, grid(DIRECTIONS_HEADS, both, 1..4, true, 1))
+    let datagrams = Section { title: TITLE, legend: LEGEND, heads: HEADS, drop: DROP, numbers: 1..7 };
+    let both =
+        Section { title: DIRECTIONS, legend: DIRECTIONS_LEGEND, heads: DIRECTIONS_HEADS, drop: [0; 4], numbers: 1..4 };
+    datagrams.text(rows(reduced), markdown, width) + &both.text(directions(reduced), markdown, width)
 }
 
 /// Returns the figures of one cell for JSON; `None` (null) without a stream of datagrams.

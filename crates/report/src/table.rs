@@ -2,6 +2,7 @@
 
 use super::answer;
 use super::commands;
+use super::fit;
 use super::readable;
 use super::verdicts;
 use super::words::{cautions, grouped, headline, notes};
@@ -86,6 +87,31 @@ pub(super) fn grid(
     table.to_string().lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
+/// A table of its own below that of the cells, with a heading and an explanation.
+pub(super) struct Section<const N: usize> {
+    pub(super) title: &'static str,
+    pub(super) legend: &'static str,
+    pub(super) heads: [&'static str; N],
+    /// When each column is dropped on a narrow screen.
+    pub(super) drop: [u8; N],
+    /// The columns that are aligned right.
+    pub(super) numbers: Range<usize>,
+}
+
+impl<const N: usize> Section<N> {
+    /// Returns the section as text or Markdown; an empty string without rows. Lines of text have at most `width` characters.
+    pub(super) fn text(self, rows: Vec<[String; N]>, markdown: bool, width: usize) -> String {
+        let Self { title, legend, heads, drop, numbers } = self;
+        if rows.is_empty() {
+            return String::new();
+        }
+        if markdown {
+            return format!("\n### {title}\n\n{legend}\n\n{}", grid(heads, rows, numbers, true, 1));
+        }
+        format!("\n{title}\n\n{legend}\n\n{}", fit::plain(heads, drop, numbers, rows, width))
+    }
+}
+
 /// Returns a line for each network between existing places: the server's address, and the interfaces of both ends with their
 /// settings.
 fn existing_networks(run: &Run) -> BTreeSet<String> {
@@ -112,8 +138,7 @@ fn opening(
     if run.plan.smoke {
         let _ = writeln!(
             out,
-            "SMOKE RUN: it only checks that everything works; the trials are too short for reliable \
-            figures.\n"
+            "SMOKE RUN: it only checks that everything works; the trials are too short for reliable figures.\n"
         );
     }
     let answers = Answers::of(run, reduced, comparisons);

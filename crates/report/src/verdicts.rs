@@ -341,17 +341,9 @@ fn environment(comparison: &Comparison, all: bool, item: &str, out: &mut String)
 
 /// Returns true for a main figure (rate, latencies, CPU time in all modes), and for any other figure that became better or worse.
 fn is_shown(row: &Row) -> bool {
-    let main = match row.metric {
-        Metric::Rate
-        | Metric::P50
-        | Metric::P99
-        | Metric::Streams
-        | Metric::ToServer
-        | Metric::ToClient
-        | Metric::Cpu(_, Mode::All) => true,
-        Metric::Sent | Metric::Loss | Metric::Jitter | Metric::Cpu(_, Mode::Virtual | Mode::Cp) => false,
-    };
-    main || matches!(row.verdict, Verdict::Better | Verdict::Worse)
+    let is_detail =
+        matches!(row.metric, Metric::Sent | Metric::Loss | Metric::Jitter | Metric::Cpu(_, Mode::Virtual | Mode::Cp));
+    !is_detail || matches!(row.verdict, Verdict::Better | Verdict::Worse)
 }
 
 /// Returns what the geometric mean of a metric's ratios says.

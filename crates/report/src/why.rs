@@ -63,18 +63,7 @@ fn nothing(comparison: &Comparison) -> String {
 /// +7.30), in 12 rounds: `nft_do_chain` +4.10, 61% of the difference; …".
 pub(super) fn sentence(why: &Why) -> String {
     let (scale, unit) = cpu_scale(why.new.workload.cpu_unit());
-    let part = match why.metric {
-        Metric::Cpu(part, _) => part_name(part),
-        Metric::Rate
-        | Metric::P50
-        | Metric::P99
-        | Metric::Streams
-        | Metric::ToServer
-        | Metric::ToClient
-        | Metric::Sent
-        | Metric::Loss
-        | Metric::Jitter => "",
-    };
+    let part = why.metric.part().map_or("", part_name);
     let of = if why.metric == Metric::TOTAL { String::new() } else { format!(" of the {part}") };
     let whole = difference(&why.whole.difference, scale);
     let head = format!("Sampled CPU time{of}: {whole} {unit}{}", range(&why.whole.difference, scale));

@@ -346,6 +346,21 @@ pub struct PathRecord {
     pub notes: Vec<String>,
 }
 
+impl PathRecord {
+    /// Returns the record of a cell of which no setting was read back.
+    pub fn without_settings(cell: &Cell) -> Self {
+        Self {
+            cell: cell.clone(),
+            congestion: None,
+            server_address: None,
+            interfaces: BTreeMap::new(),
+            sysctls: BTreeMap::new(),
+            filters: BTreeMap::new(),
+            notes: Vec::new(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,9 @@
 //! One run of a command: its start, its end, and the end of all processes that it left behind.
 
 use super::Order;
-use crate::clock::now_ns;
+use crate::clock::{nanoseconds, now_ns};
+use crate::cpu::process::split;
+use crate::cpu::stat::{Stat, descends};
 use crate::sys;
 use crate::sys::wait::{Children, Reaped, children, reap};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -16,7 +18,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{ChildStderr, Command, Stdio};
+use std::process::{ChildStderr, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 /// Number of bytes of the command's standard error that are kept, from its end.
@@ -102,8 +104,7 @@ impl Started {
             }
         };
         let (mut record, mut cpu) = (CommandRecord::default(), ProcessCpu::default());
-        let name = name(self.pid);
-        let status = collect(self.pid, &mut cpu, &mut record)?;
+        let (name, status) = collect(self.pid, &mut cpu, &mut record)?;
         let left_behind = leftovers(&mut cpu, &mut record)?;
         if let Some(pipe) = &mut self.diagnostics {
             read_available(pipe, &mut diagnostic);
@@ -144,7 +145,7 @@ impl Started {
 
 /// Ends all processes that this process started, and those that they left behind. Their CPU time is not counted.
 pub(super) fn end_all() {
-    // An error means that a process could not be read; there is nobody to say it to.
+    // If a process cannot be read, this process has no way to report it: the outcome of the order is already known.
     let _ = end_rest(&mut ProcessCpu::default(), &mut CommandRecord::default());
 }
 
@@ -176,7 +177,7 @@ fn end_rest(cpu: &mut ProcessCpu, record: &mut CommandRecord) -> Result<Vec<Stri
             }
             Children::Running => {
                 for pid in descendants() {
-                    killed.entry(pid).or_insert_with(|| name(pid));
+                    killed.entry(pid).or_insert_with(|| name(Stat::of(pid).as_ref()));
                     let target = i32::try_from(pid).ok().and_then(Pid::from_raw);
                     if let Some(target) = target {
                         // The process may have ended in between.
@@ -193,29 +194,21 @@ fn end_rest(cpu: &mut ProcessCpu, record: &mut CommandRecord) -> Result<Vec<Stri
 fn descendants() -> Vec<u32> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let parents: BTreeMap<u32, u32> = pids.filter_map(|pid| Some((pid, stat(pid)?.parent))).collect();
+    let parents: BTreeMap<u32, u32> = pids.filter_map(|pid| Some((pid, Stat::of(pid)?.parent))).collect();
     let own = std::process::id();
-    let descends = |mut pid: u32| {
-        // The table is no snapshot, so that its parents can form a circle.
-        for _ in 0..parents.len() {
-            match parents.get(&pid) {
-                Some(&parent) if parent == own => return true,
-                Some(&parent) => pid = parent,
-                None => return false,
-            }
-        }
-        false
-    };
-    parents.keys().copied().filter(|&pid| pid != own && descends(pid)).collect()
+    let is_descendant =
+        |&pid: &u32| pid != own && descends(pid, parents.len(), |pid| parents.get(&pid).copied(), |pid| pid == own);
+    parents.keys().copied().filter(is_descendant).collect()
 }
 
-/// Removes an ended child from the process table, and adds what it used. Returns how it ended.
+/// Removes an ended child from the process table, and adds what it used. Returns its name, and how it ended.
 ///
 /// The kernel gives the CPU time of the child together with that of the descendants for which it waited. The exact CPU time of the child
 /// alone is known while it is still in the process table, so the rest is that of these descendants.
-fn collect(pid: u32, cpu: &mut ProcessCpu, record: &mut CommandRecord) -> Result<std::process::ExitStatus> {
-    let (name, own_ns) = (name(pid), sys::process_cpu_ns(pid).ok());
-    let ticks = stat(pid).unwrap_or_default();
+fn collect(pid: u32, cpu: &mut ProcessCpu, record: &mut CommandRecord) -> Result<(String, ExitStatus)> {
+    let (stat, own_ns) = (Stat::of(pid), sys::process_cpu_ns(pid).ok());
+    let name = name(stat.as_ref());
+    let ticks = stat.unwrap_or_default();
     let Reaped { status, user_ns, system_ns, usage } = reap(pid).context("cannot wait for the command")?;
     let all = ProcessCpu { run_ns: user_ns.saturating_add(system_ns), user_ns };
     *cpu = cpu.plus(all);
@@ -224,8 +217,8 @@ fn collect(pid: u32, cpu: &mut ProcessCpu, record: &mut CommandRecord) -> Result
         None => all,
         Some(_) if ticks.children == 0 => all,
         Some(run_ns) => {
-            let run_ns = run_ns.min(all.run_ns);
-            ProcessCpu { run_ns, user_ns: share(run_ns, ticks.user, ticks.system).min(all.user_ns) }
+            let own = split(run_ns.min(all.run_ns), ticks.user, ticks.system);
+            ProcessCpu { user_ns: own.user_ns.min(all.user_ns), ..own }
         }
     };
     add(record, name.clone(), NamedProcesses { count: 1, cpu: own });
@@ -244,7 +237,7 @@ fn collect(pid: u32, cpu: &mut ProcessCpu, record: &mut CommandRecord) -> Result
         bytes_read: count(usage.ru_inblock).saturating_mul(512),
         bytes_written: count(usage.ru_oublock).saturating_mul(512),
     });
-    Ok(status)
+    Ok((name, status))
 }
 
 /// Returns the largest resident memory of this process so far, in kilobytes.
@@ -259,45 +252,9 @@ fn add(record: &mut CommandRecord, name: String, used: NamedProcesses) {
     record.add_processes(if is_known { name } else { OTHERS.to_owned() }, used);
 }
 
-/// Returns the part of `run_ns` that was in user mode, in proportion to ticks.
-fn share(run_ns: u64, user: u64, system: u64) -> u64 {
-    let all = u128::from(user) + u128::from(system);
-    u64::try_from(u128::from(run_ns) * u128::from(user) / all.max(1)).unwrap_or(run_ns)
-}
-
-/// What `/proc/PID/stat` says of a process.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Stat {
-    name: String,
-    parent: u32,
-    /// CPU time in ticks: in user mode, in the kernel, and of children for which the process waited.
-    user: u64,
-    system: u64,
-    children: u64,
-}
-
-fn stat(pid: u32) -> Option<Stat> {
-    let bytes = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-    parse(&String::from_utf8_lossy(&bytes))
-}
-
-fn parse(line: &str) -> Option<Stat> {
-    // The name is in parentheses and may contain any character, so the fields begin after the last parenthesis.
-    let (name, rest) = line.split_once('(')?.1.rsplit_once(')')?;
-    let fields: Vec<&str> = rest.split_whitespace().collect();
-    let field = |number: usize| fields.get(number)?.parse::<u64>().ok();
-    Some(Stat {
-        name: name.to_owned(),
-        parent: u32::try_from(field(1)?).ok()?,
-        user: field(11)?,
-        system: field(12)?,
-        children: field(13)?.saturating_add(field(14)?),
-    })
-}
-
 /// Returns the name of a process for people; "(unknown)" if it has ended.
-fn name(pid: u32) -> String {
-    stat(pid).map_or_else(|| "(unknown)".to_owned(), |stat| text::name(&stat.name))
+fn name(stat: Option<&Stat>) -> String {
+    stat.map_or_else(|| "(unknown)".to_owned(), |stat| text::name(&stat.name))
 }
 
 /// Reads what is available from the command's standard error, and keeps the end of it. Returns false at the end of the input.
@@ -329,7 +286,7 @@ fn cannot_start(program: &str, error: &std::io::Error) -> Error {
     Error::environment(format!("cannot start {program}: {error}")).hint(hint)
 }
 
-fn wrong_end(name: &str, status: std::process::ExitStatus, wanted: u8, diagnostic: &[u8]) -> Error {
+fn wrong_end(name: &str, status: ExitStatus, wanted: u8, diagnostic: &[u8]) -> Error {
     let how = match (status.code(), status.signal()) {
         (Some(code), _) => format!("ended with exit status {code}, not {wanted}"),
         (None, Some(signal)) => format!("was killed by signal {signal}"),
@@ -342,21 +299,13 @@ fn wrong_end(name: &str, status: std::process::ExitStatus, wanted: u8, diagnosti
         .hint("start the command by hand to see why; `exit_status` in the plan expects another status")
 }
 
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_entry_of_a_process_is_read_whatever_its_name_is() {
-        let line = "7 (a) (b) S 3 7 7 0 -1 4194304 1 2 3 4 50 60 70 80 20 0 1 0 9 0";
-        let wanted = Stat { name: "a) (b".into(), parent: 3, user: 50, system: 60, children: 150 };
-        assert_eq!(parse(line), Some(wanted));
-        assert_eq!(parse("7 (a) S x"), None);
-        assert_eq!(share(1_000, 1, 3), 250);
-        assert_eq!(share(1_000, 0, 0), 0);
+    fn run_time_is_divided_in_proportion_to_ticks() {
+        assert_eq!(split(1_000, 1, 3).user_ns, 250);
+        assert_eq!(split(1_000, 0, 0).user_ns, 0);
     }
 }

@@ -106,12 +106,8 @@ fn load_injector(spent: &Map, per_packet_ns: u32) -> Result<OwnedFd> {
     if !missing(&NEEDED).is_empty() {
         return Err(refused("cannot plant a cost in a network namespace", Errno::PERM, &NEEDED));
     }
-    let ns = i32::try_from(per_packet_ns).map_err(|_| {
-        Error::usage(format!(
-            "a cost of {per_packet_ns} ns per packet \
-        is too high"
-        ))
-    })?;
+    let ns = i32::try_from(per_packet_ns)
+        .map_err(|_| Error::usage(format!("a cost of {per_packet_ns} ns per packet is too high")))?;
     load_program(ProgramKind::Ingress, "siga_injector", &program(spent, ns), &NEEDED)
 }
 

@@ -7,6 +7,7 @@
 //! ended to its parent's time of waited-for children. So the growth of this time counts for the parent, less what the first reading
 //! already counted for the child. The time is lost only if the parent ignores its children.
 
+use super::stat::{Stat, descends};
 use crate::sys;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -119,18 +120,7 @@ fn used(before: &Table, after: &Table, roots: &BTreeSet<u32>) -> OutsideUse {
 
 /// Returns whether a process or one of its ancestors is in `roots`.
 fn belongs(pid: u32, table: &Table, roots: &BTreeSet<u32>) -> bool {
-    let mut at = pid;
-    // The table is no snapshot, so that its parents can form a circle.
-    for _ in 0..table.len() {
-        if roots.contains(&at) {
-            return true;
-        }
-        match table.get(&at) {
-            Some(process) => at = process.parent,
-            None => return false,
-        }
-    }
-    false
+    descends(pid, table.len(), |pid| Some(table.get(&pid)?.parent), |pid| roots.contains(&pid))
 }
 
 /// Reads the process table without kernel threads.
@@ -139,11 +129,18 @@ fn table(proc: &Path, clock: fn(u32) -> Option<u64>) -> Table {
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let read = |pid: u32| {
         let directory = proc.join(pid.to_string());
-        let stat = std::fs::read(directory.join("stat")).ok()?;
-        let stat = String::from_utf8_lossy(&stat);
-        let (name, mut process) = parse(&stat)?;
-        process.own_ns = clock(pid).unwrap_or(process.own_ns);
-        process.is_run = name == PROGRAM && std::fs::read(directory.join("cmdline")).is_ok_and(|line| measures(&line));
+        let stat = Stat::parse(&String::from_utf8_lossy(&std::fs::read(directory.join("stat")).ok()?))?;
+        if stat.flags & KERNEL_THREAD != 0 {
+            return None;
+        }
+        let is_run = || std::fs::read(directory.join("cmdline")).is_ok_and(|line| measures(&line));
+        let process = Process {
+            parent: stat.parent,
+            start: stat.start,
+            own_ns: clock(pid).unwrap_or(stat.user.saturating_add(stat.system).saturating_mul(USER_TICK_NS)),
+            children_ns: stat.children.saturating_mul(USER_TICK_NS),
+            is_run: stat.name == PROGRAM && is_run(),
+        };
         Some((pid, process))
     };
     pids.take(PROCESSES_MAX).filter_map(read).collect()
@@ -152,26 +149,6 @@ fn table(proc: &Path, clock: fn(u32) -> Option<u64>) -> Table {
 /// Returns whether a command line, whose words end in zero bytes, is one of siga's measuring commands.
 fn measures(line: &[u8]) -> bool {
     line.split(|&byte| byte == 0).nth(1).is_some_and(|word| MEASURING.iter().any(|name| name.as_bytes() == word))
-}
-
-/// Reads the contents of `/proc/PID/stat`: the program's name and the entry. `None` for a kernel thread.
-fn parse(stat: &str) -> Option<(&str, Process)> {
-    // The name is in parentheses and may contain any character, so the fields begin after the last parenthesis.
-    let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
-    let fields: Vec<&str> = rest.split_whitespace().collect();
-    let field = |number: usize| fields.get(number)?.parse::<u64>().ok();
-    if field(6)? & KERNEL_THREAD != 0 {
-        return None;
-    }
-    let ticks = |first: usize| Some(field(first)?.saturating_add(field(first + 1)?).saturating_mul(USER_TICK_NS));
-    let process = Process {
-        parent: u32::try_from(field(1)?).ok()?,
-        start: field(19)?,
-        own_ns: ticks(11)?,
-        children_ns: ticks(13)?,
-        is_run: false,
-    };
-    Some((name, process))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! CPU time of one process. The total comes from the scheduler and is exact.
 
+use super::stat::Stat;
 use crate::clock::clock_ns;
 use crate::sys;
 use rustix::io::Errno;
@@ -32,17 +33,13 @@ pub(crate) fn of(pid: u32, name: &str) -> Result<ProcessCpu> {
         })
     };
     let run_ns = sys::process_cpu_ns(pid).map_err(failed)?;
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).map_err(failed)?;
-    // The process name is in parentheses and may contain any character, so parsing starts after the last parenthesis. User
-    // and system time are the fields 14 and 15.
-    let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11);
-    let mut ticks = || fields.next().and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
-    let (user, system) = (ticks(), ticks());
-    Ok(split(run_ns, user, system))
+    let line = std::fs::read(format!("/proc/{pid}/stat")).map_err(failed)?;
+    let stat = Stat::parse(&String::from_utf8_lossy(&line)).unwrap_or_default();
+    Ok(split(run_ns, stat.user, stat.system))
 }
 
 /// Splits the run time `run_ns` into user and system time, in proportion to the kernel's figures `user` and `system`.
-fn split(run_ns: u64, user: u64, system: u64) -> ProcessCpu {
+pub(crate) fn split(run_ns: u64, user: u64, system: u64) -> ProcessCpu {
     let share = user as f64 / (user + system).max(1) as f64;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of run_ns fits")]
     ProcessCpu { run_ns, user_ns: (run_ns as f64 * share) as u64 }

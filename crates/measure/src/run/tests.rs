@@ -56,16 +56,7 @@ impl Measures for Planted {
         trial.elapsed_ns += stolen * 20_000_000;
         let probe = Probe { wake_here_ns: 4_000, wake_across_ns: Some(60_000), cache_line_ns: Some(600) };
         trial.host = Some(siga_results::record::HostRecord { probe: Some(probe), ..host_record(&[before], &[after]) });
-        let path = PathRecord {
-            cell: cell.clone(),
-            congestion: None,
-            server_address: None,
-            interfaces: BTreeMap::new(),
-            sysctls: BTreeMap::new(),
-            filters: BTreeMap::new(),
-            notes: Vec::new(),
-        };
-        Ok((trial, path))
+        Ok((trial, PathRecord::without_settings(cell)))
     }
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct Reaped {
 pub(crate) enum Children {
     /// There are none.
     None,
-    /// This child has ended, and nobody has waited for it yet.
+    /// This child has ended, and the calling process has not waited for it yet.
     Ended(u32),
     /// All of them run.
     Running,

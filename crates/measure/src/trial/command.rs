@@ -1,7 +1,7 @@
 //! One trial of a command. A child process of siga runs the command (`crate::command`), so that nothing of the coordinator changes what
 //! the command sees.
 
-use super::{Bench, hosts_record};
+use super::{Bench, hosts_record, seconds_to_ns};
 use crate::channel::ChildProcess;
 use crate::command::{Order, Runs};
 use crate::cpu::host::{At, HostCpu};
@@ -66,7 +66,8 @@ impl Bench<'_> {
             drops: 0,
             flags: runs.flags,
         };
-        Ok((record, path_record(cell)))
+        // A command has no path, so no setting of a path is read back.
+        Ok((record, PathRecord::without_settings(cell)))
     }
 
     /// Runs the command for this time.
@@ -82,31 +83,11 @@ impl Bench<'_> {
             directory: command.directory.clone(),
             input: command.input.clone(),
             exit_status: command.exit_status,
-            limit_ns: nanoseconds(command.time_limit_seconds),
+            limit_ns: seconds_to_ns(command.time_limit_seconds),
             cpus,
-            duration_ns: nanoseconds(seconds),
+            duration_ns: seconds_to_ns(seconds),
         };
         let longest = Duration::from_secs_f64(seconds + command.time_limit_seconds) + limits::ANSWER_TIME_MAX;
         runner.ask(&order, longest)
-    }
-}
-
-/// Returns the record of the settings of a command's cell. A command has no path, so that no setting of a path is read back.
-fn path_record(cell: &Cell) -> PathRecord {
-    PathRecord {
-        cell: cell.clone(),
-        congestion: None,
-        server_address: None,
-        interfaces: BTreeMap::new(),
-        sysctls: BTreeMap::new(),
-        filters: BTreeMap::new(),
-        notes: Vec::new(),
-    }
-}
-
-fn nanoseconds(seconds: f64) -> u64 {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded by the plan's check")]
-    {
-        (seconds * 1e9) as u64
     }
 }

@@ -156,18 +156,7 @@ fn beside(trial: &TrialRecord, disturbance: &Disturbance) -> [String; 8] {
 
 /// Returns the values of the columns from `metric` to `method`.
 fn after(trial: &TrialRecord, metric: Metric, value: f64, method: AccountingMethod) -> [String; 4] {
-    let method = match metric {
-        Metric::Cpu(..) => method.to_string(),
-        Metric::Rate
-        | Metric::P50
-        | Metric::P99
-        | Metric::Streams
-        | Metric::ToServer
-        | Metric::ToClient
-        | Metric::Sent
-        | Metric::Loss
-        | Metric::Jitter => String::new(),
-    };
+    let method = metric.part().map(|_| method.to_string()).unwrap_or_default();
     let workload = trial.cell.workload;
     [metric.name().to_owned(), metric.unit(workload).to_owned(), (value * metric.scale(workload)).to_string(), method]
 }

@@ -110,22 +110,15 @@ impl Metric {
         Self::ALL.iter().copied().filter(|metric| metric.is_judged())
     }
 
+    /// Returns the part of the system whose CPU time this metric is. Returns `None` for all metrics that are no CPU times.
+    pub fn part(self) -> Option<Part> {
+        if let Self::Cpu(part, _) = self { Some(part) } else { None }
+    }
+
     /// Returns the metric of which this metric is a part: for a CPU time in one mode, the CPU time in all modes of the same part
     /// of the system. Returns `None` for all other metrics.
     pub(super) fn parent(self) -> Option<Self> {
-        match self {
-            Self::Cpu(part, Mode::Virtual | Mode::Cp) => Some(Self::Cpu(part, Mode::All)),
-            Self::Rate
-            | Self::P50
-            | Self::P99
-            | Self::Streams
-            | Self::ToServer
-            | Self::ToClient
-            | Self::Sent
-            | Self::Loss
-            | Self::Jitter
-            | Self::Cpu(_, Mode::All) => None,
-        }
+        if let Self::Cpu(part, Mode::Virtual | Mode::Cp) = self { Some(Self::Cpu(part, Mode::All)) } else { None }
     }
 
     /// Returns the name in tables and files: `rate`, `p99`, `cpu_total`, `router_virtual`.
@@ -171,24 +164,13 @@ impl Metric {
 
     /// Returns the factor that converts the metric's values to the unit of [`Self::unit`].
     pub fn scale(self, workload: Work) -> f64 {
-        match self {
-            Self::Cpu(..) => workload.cpu_unit().cpu_scale(),
-            Self::Rate
-            | Self::P50
-            | Self::P99
-            | Self::Streams
-            | Self::ToServer
-            | Self::ToClient
-            | Self::Sent
-            | Self::Loss
-            | Self::Jitter => 1.0,
-        }
+        if self.part().is_some() { workload.cpu_unit().cpu_scale() } else { 1.0 }
     }
 
     /// Returns true if the metric's value depends on the accounting method. This is so for all CPU times except those of the
     /// whole system in all modes together.
     pub fn depends_on_method(self) -> bool {
-        matches!(self, Self::Cpu(..)) && self != Self::TOTAL
+        self.part().is_some() && self != Self::TOTAL
     }
 
     /// Returns true if a higher value is better.

@@ -3,6 +3,7 @@
 use super::Client;
 use crate::clock::now_ns;
 use crate::load::content::{Direction, Message};
+use crate::load::proceeds;
 use crate::socket::Sockets;
 use std::io;
 
@@ -59,13 +60,5 @@ impl<S: Sockets> Client<S> {
         self.run.last_ns = now;
         self.run.slice(now, bytes as f64 / 1e6);
         Ok(true)
-    }
-}
-
-/// Returns false if an operation cannot proceed yet.
-fn proceeds(outcome: io::Result<bool>) -> io::Result<bool> {
-    match outcome {
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
-        outcome => outcome,
     }
 }

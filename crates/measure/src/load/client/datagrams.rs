@@ -3,14 +3,13 @@
 
 use super::Client;
 use super::PairState;
-use crate::clock::now_ns;
+use crate::clock::{nanoseconds, now_ns};
 use crate::limits;
 use crate::load::datagrams::{Arrival, Arrivals, HEADER_BYTES, Header};
 use crate::load::{Shared, UNKNOWN, spend_cpu};
 use crate::socket::Sockets;
 use std::io;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 /// What has arrived of the stream of one pair in the running phase.
 #[derive(Debug, Clone, Default)]
@@ -140,8 +139,4 @@ impl<S: Sockets> Client<S> {
         let jitters = self.incoming.iter().filter_map(|incoming| incoming.arrivals.jitter_ns());
         jitters.fold((0.0, 0), |(sum, count), jitter| (sum + jitter, count + 1))
     }
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,7 +1,7 @@
 //! The steps of an exchange of a client's pair: connect, send, receive, close, and handle a failure of these steps.
 
 use super::{Client, Pair, PairState, to_ns};
-use crate::clock::now_ns;
+use crate::clock::{nanoseconds, now_ns};
 use crate::limits;
 use crate::load::content::{Direction, Message};
 use crate::load::spend_cpu;
@@ -307,7 +307,7 @@ impl<S: Sockets> Client<S> {
         // The check for overdue datagrams visits every pair. So it runs only once in `WAIT_TIME_MAX`, and not after every
         // response.
         self.run.look_ns = now + u64::from(limits::WAIT_TIME_MAX.subsec_nanos());
-        let limit = u64::try_from(siga_plan::limits::DATAGRAM_LOST_AFTER.as_nanos()).unwrap_or(u64::MAX);
+        let limit = nanoseconds(siga_plan::limits::DATAGRAM_LOST_AFTER);
         for index in 0..self.pairs.len() {
             let overdue = |pair: &Pair<S::Socket>| {
                 pair.state == PairState::Receiving && now.saturating_sub(pair.started_ns) > limit

@@ -3,20 +3,15 @@
 use super::{Server, learn};
 use crate::clock::now_ns;
 use crate::load::content::{Direction, Message};
+use crate::load::proceeds;
 use crate::socket::Sockets;
 use std::io;
 
 impl<S: Sockets> Server<S> {
     /// Receives a part of a request and sends a part of a response. Returns false if neither can proceed.
     pub(super) fn both_ways(&mut self, slot: usize) -> io::Result<bool> {
-        let has_received = match self.receive_part(slot) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
-            outcome => outcome?,
-        };
-        let has_sent = match self.send_part(slot) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
-            outcome => outcome?,
-        };
+        let has_received = proceeds(self.receive_part(slot))?;
+        let has_sent = proceeds(self.send_part(slot))?;
         Ok(has_received || has_sent)
     }
 
