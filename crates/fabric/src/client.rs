@@ -169,11 +169,7 @@ impl Client {
             Ok(()) => is_served_by_this_user(&socket, run)?,
             Err(Errno::CONNREFUSED) => return Err(dead()),
             Err(Errno::AGAIN) => {
-                return Err(Error::environment(format!(
-                    "{}: the control program accepts no \
-                connections",
-                    at()
-                )));
+                return Err(Error::environment(format!("{}: the control program accepts no connections", at())));
             }
             Err(error) => return Err(error).context(at()),
         }

@@ -89,8 +89,7 @@ pub fn hide() -> Result<()> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable).context("cannot protect this process from other processes")?;
     if dumpable()? != DumpableBehavior::NotDumpable {
         return Err(Error::environment(
-            "cannot protect this process from other processes: the kernel ignored the \
-            request",
+            "cannot protect this process from other processes: the kernel ignored the request",
         ));
     }
     // A core dump would contain frames and keys of guests. Some core dump handlers ignore the dumpable flag that was set above, so

@@ -21,8 +21,7 @@ pub fn check(topology: &Topology) -> Result<()> {
         defaults.config.check().map_err(|error| at(Error::usage(format!("tcp: {error:?}"))))?;
         if guest.tcp_to.len() > TCP_ROUTE_SETTINGS_MAX {
             let message = format!(
-                "the guest has {} routes with TCP settings; at most {TCP_ROUTE_SETTINGS_MAX} are \
-                allowed",
+                "the guest has {} routes with TCP settings; at most {TCP_ROUTE_SETTINGS_MAX} are allowed",
                 guest.tcp_to.len()
             );
             return Err(at(Error::usage(message)));

@@ -69,8 +69,7 @@ pub fn of(plan: &Plan, matrix: &Matrix, ssh: &str) -> Result<Vec<Step>> {
             add(
                 &load,
                 format!(
-                    "loads the ruleset of level {}, which siga writes to its input, in a namespace of the \
-                path",
+                    "loads the ruleset of level {}, which siga writes to its input, in a namespace of the path",
                     cell.level
                 ),
             );
@@ -86,9 +85,7 @@ pub fn of(plan: &Plan, matrix: &Matrix, ssh: &str) -> Result<Vec<Step>> {
         if plan.processes {
             add(
                 &agent_command(&AgentOptions::default()),
-                "this program (siga): one worker process for each \
-                client-server pair, on both sides"
-                    .into(),
+                "this program (siga): one worker process for each client-server pair, on both sides".into(),
             );
         }
     }
@@ -109,8 +106,7 @@ fn end_of(place: &Place, ssh: &str) -> Result<(Command, String)> {
         Place::Ssh(host) => {
             let program = std::fs::metadata("/proc/self/exe").context("cannot read the size of the running program")?;
             let about = format!(
-                "connects to {place}; siga copies itself there through the command's input and runs \
-                as the agent"
+                "connects to {place}; siga copies itself there through the command's input and runs as the agent"
             );
             return Ok((ssh::command(host, ssh, program.len()).map_err(|error: Error| error.at("--ssh"))?, about));
         }

@@ -28,12 +28,8 @@ fn search(table: &Table, notices: &mut Vec<String>) {
     for (key, value) in table {
         let notice = match value {
             Value::Boolean(_) => renamed_feature(key),
-            Value::String(old) if key == "waiting" => new_name(&POLICIES, old).map(|new| {
-                format!(
-                    "waiting = \"{old}\" is an old spelling: write \"{new}\" \
-                    instead"
-                )
-            }),
+            Value::String(old) if key == "waiting" => new_name(&POLICIES, old)
+                .map(|new| format!("waiting = \"{old}\" is an old spelling: write \"{new}\" instead")),
             Value::Table(inner) => {
                 search(inner, notices);
                 None

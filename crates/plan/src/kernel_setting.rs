@@ -34,8 +34,7 @@ pub fn check_sysctl(name: &str, value: &str) -> Result<()> {
     }
     if name == "net.ipv4.tcp_congestion_control" {
         return Err(Error::usage(format!(
-            "sysctl {name} has no effect on the sockets of the workload, because siga \
-            sets their algorithm"
+            "sysctl {name} has no effect on the sockets of the workload, because siga sets their algorithm"
         ))
         .hint("set `congestion = \"...\"` in the level"));
     }

@@ -203,8 +203,7 @@ impl Level {
         let name = Path::new(path).file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_owned();
         if Self::names().contains(&name.as_str()) {
             return Err(Error::usage(format!(
-                "the file name of packet filter {path} equals the name of the shipped \
-                level {name}"
+                "the file name of packet filter {path} equals the name of the shipped level {name}"
             ))
             .hint("rename the file"));
         }
@@ -220,8 +219,7 @@ impl Level {
         let varied = Self::load(base).and_then(|level| {
             let Some(mut guests) = level.guests else {
                 return Err(Error::usage(format!(
-                    "level {base} has no driver features, because it does not set up \
-                    siga's own networks"
+                    "level {base} has no driver features, because it does not set up siga's own networks"
                 ))
                 .hint(format!("add `{feature}` to, or remove it from, level 420 or 430")));
             };
@@ -328,8 +326,7 @@ fn check_ruleset(ruleset: &str) -> Result<()> {
     if ruleset.len() > limits::RULESET_BYTES_MAX {
         let most = limits::RULESET_BYTES_MAX;
         return Err(Error::usage(format!("the ruleset has {} bytes", ruleset.len())).hint(format!(
-            "a level may have at most {most} bytes of rules; sets and intervals make a ruleset \
-                shorter"
+            "a level may have at most {most} bytes of rules; sets and intervals make a ruleset shorter"
         )));
     }
     if ruleset.chars().any(|letter| letter.is_control() && !matches!(letter, '\n' | '\t')) {

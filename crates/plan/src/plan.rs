@@ -286,13 +286,7 @@ impl Plan {
         let others: Vec<String> = others.collect();
         let wait = self.wait.name();
         (!others.is_empty()).then(|| {
-            format!(
-                "guests do not use `{wait}` where a level sets their waiting policy: {}",
-                others.join(
-                    ", \
-                "
-                )
-            )
+            format!("guests do not use `{wait}` where a level sets their waiting policy: {}", others.join(", "))
         })
     }
 }

@@ -16,8 +16,7 @@ impl PathKind {
         let name = &level.name;
         if level.guests.is_some() {
             return Some(format!(
-                "level {name} sets driver features of siga's own networks, but {self} is a kernel \
-                path"
+                "level {name} sets driver features of siga's own networks, but {self} is a kernel path"
             ));
         }
         match self {
@@ -77,8 +76,7 @@ impl GuestPath {
         match level.congestion.as_deref() {
             None | Some("cubic" | "reno" | "bbr") => None,
             Some(other) => Some(format!(
-                "level {} sets congestion control {other}, but siga's stack has only cubic, reno and \
-                    bbr",
+                "level {} sets congestion control {other}, but siga's stack has only cubic, reno and bbr",
                 level.name
             )),
         }

@@ -240,8 +240,7 @@ impl Workload {
         }
         if self.udp && self.request < 8 {
             return Err(Error::usage(format!(
-                "workload `{text}`: a UDP request is too short, because it must hold an \
-                8-byte transaction number"
+                "workload `{text}`: a UDP request is too short, because it must hold an 8-byte transaction number"
             ))
             .hint("use a request of at least 8 bytes"));
         }

@@ -463,7 +463,6 @@ fn size(bytes: &[u8]) -> Result<usize> {
 
 fn note_unknown(level: i32, name: i32) {
     log::line(format_args!(
-        "the guest's stack does not support socket option {name} of level {level}; the option has \
-        no effect"
+        "the guest's stack does not support socket option {name} of level {level}; the option has no effect"
     ));
 }

@@ -438,10 +438,8 @@ mod tests {
             "{text}"
         );
         assert!(
-            lines[1].contains(
-                "1 pair: 2.00x the rate (95% interval 1.50 to 2.50), 0.500x the CPU time per \
-                transaction"
-            ),
+            lines[1]
+                .contains("1 pair: 2.00x the rate (95% interval 1.50 to 2.50), 0.500x the CPU time per transaction"),
             "{text}"
         );
         let open = "CPU time per transaction inconclusive (1.10x, 95% interval 0.900 to 1.30; 41 trials would decide)";

@@ -208,10 +208,7 @@ fn summarize(
     let unfair = trials.iter().filter(|trial| is_unfair(trial)).count();
     if unfair > 0 {
         flags.push((
-            format!(
-                "the client-server pairs had unequal rates (Jain's fairness index below \
-            {FAIRNESS_LEAST})"
-            ),
+            format!("the client-server pairs had unequal rates (Jain's fairness index below {FAIRNESS_LEAST})"),
             unfair,
         ));
     }

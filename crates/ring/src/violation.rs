@@ -28,16 +28,12 @@ pub enum Violation {
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::NotMemory { file_system } => write!(
-                f,
-                "the descriptor is not a sealed memory file (file system \
-                {file_system:#x})"
-            ),
-            Self::Seals { found, needed } => write!(
-                f,
-                "the memory file has seals {found:#x}, but {needed:#x} are \
-                needed"
-            ),
+            Self::NotMemory { file_system } => {
+                write!(f, "the descriptor is not a sealed memory file (file system {file_system:#x})")
+            }
+            Self::Seals { found, needed } => {
+                write!(f, "the memory file has seals {found:#x}, but {needed:#x} are needed")
+            }
             Self::Size { found, needed } => write!(f, "the memory file has {found} bytes, but {needed} are needed"),
             Self::Produced { found, least, most } => {
                 write!(f, "the peer reports {found} filled buffers, but {least} to {most} are possible")
@@ -45,11 +41,9 @@ impl fmt::Display for Violation {
             Self::Consumed { found, least, most } => {
                 write!(f, "the peer reports {found} consumed buffers, but {least} to {most} are possible")
             }
-            Self::Length { found, most } => write!(
-                f,
-                "a frame has {found} bytes, but its buffer has only {most} \
-                bytes left"
-            ),
+            Self::Length { found, most } => {
+                write!(f, "a frame has {found} bytes, but its buffer has only {most} bytes left")
+            }
             Self::Unended { at, most } => write!(f, "a frame begins at byte {at} of a buffer of {most} bytes"),
         }
     }

@@ -188,19 +188,13 @@ fn a_writer_follows_no_link_of_another_user() {
     symlink(&target, &link).unwrap();
     give(&bench.path("theirs"), Some(NOBODY));
     for out in ["theirs/link", "theirs/link/below", "theirs/link/../target"] {
-        bounded(&bench, &format!("run --out {out} {ONE} --trials 1")).refused(
-            3,
-            &["symbolic link that belongs to \
-            another user"],
-        );
+        bounded(&bench, &format!("run --out {out} {ONE} --trials 1"))
+            .refused(3, &["symbolic link that belongs to another user"]);
         assert_eq!(names(&target), [""; 0], "--out {out}");
     }
     for output in ["theirs/link/out.html", "theirs/link/../out.html"] {
-        bounded(&bench, &format!("report good -o {output}")).refused(
-            3,
-            &["symbolic link that belongs to another \
-            user"],
-        );
+        bounded(&bench, &format!("report good -o {output}"))
+            .refused(3, &["symbolic link that belongs to another user"]);
     }
     assert!(names(&target).is_empty() && !bench.path("out.html").exists());
 
@@ -208,14 +202,8 @@ fn a_writer_follows_no_link_of_another_user() {
     let pipe = bench.path("theirs/pipe");
     mkfifoat(CWD, &pipe, Mode::RWXU).unwrap();
     chown(&pipe, Some(NOBODY), None).unwrap();
-    bounded(&bench, "export good --output theirs/pipe").refused(
-        3,
-        &[
-            "theirs/pipe",
-            "a pipe that belongs to another \
-        user",
-        ],
-    );
+    bounded(&bench, "export good --output theirs/pipe")
+        .refused(3, &["theirs/pipe", "a pipe that belongs to another user"]);
     bounded(&bench, "export good --output theirs/link").refused(3, &["symbolic link that belongs to another user"]);
 }
 

@@ -138,10 +138,7 @@ impl Control {
             | Waits::Guest { .. } => {
                 self.fail(
                     key,
-                    Error::usage(
-                        "this connection already has an unfinished request; send one request at a \
-                    time",
-                    ),
+                    Error::usage("this connection already has an unfinished request; send one request at a time"),
                 );
             }
         }

@@ -129,10 +129,8 @@ impl Control {
         let configured = if protocol == PROTOCOL {
             self.configure(name)
         } else {
-            let message = format!(
-                "its program has a different version ({version}, protocol {protocol} instead of \
-                {PROTOCOL})"
-            );
+            let message =
+                format!("its program has a different version ({version}, protocol {protocol} instead of {PROTOCOL})");
             Err(Error::environment(message))
         };
         if let Err(error) = configured {
@@ -155,9 +153,7 @@ impl Control {
             if !self.pairs.adopt(&self.topology, self.state.issuer(), name, held) {
                 let order = Order::Unpair {
                     pair: held.pair,
-                    why: "the control program does not know this ring \
-                        pair"
-                        .to_owned(),
+                    why: "the control program does not know this ring pair".to_owned(),
                 };
                 self.send_order(name, &order, Vec::new());
             }

@@ -28,12 +28,8 @@ pub(super) fn of_ring(outbound: Buffers) -> Result<OwnedFd> {
 /// Creates the memory files for a guest's ring to an application and for the guest's arena.
 pub(super) fn of_application(arena_bytes: u64) -> Result<[OwnedFd; 2]> {
     let shape = siga_iucv::shape().ok_or_else(|| Error::usage("a ring cannot have buffers of this number or size"))?;
-    let arena_bytes = usize::try_from(arena_bytes).map_err(|_| {
-        Error::usage(
-            "the size exceeds the maximum size of an \
-        arena",
-        )
-    })?;
+    let arena_bytes =
+        usize::try_from(arena_bytes).map_err(|_| Error::usage("the size exceeds the maximum size of an arena"))?;
     let make = |bytes| memory_file(bytes).context("cannot allocate memory for an application");
     Ok([make(shape.memory_bytes())?, make(arena_bytes)?])
 }

@@ -121,10 +121,8 @@ impl RingPairs {
         }
         let (own, partner) = may_couple(topology, asker, other)?;
         if self.blocked.contains(&key) {
-            let message = format!(
-                "{asker} and {other} get no ring pair, because one of them violated the ring's \
-                protocol"
-            );
+            let message =
+                format!("{asker} and {other} get no ring pair, because one of them violated the ring's protocol");
             return Err(Error::usage(message).hint("restart one of the two guests (`siga net stop`, `siga net start`)"));
         }
         let kind = topology.networks[&own.network].kind;

@@ -83,8 +83,7 @@ impl Control {
         self.known(name)?;
         if self.topology.guests[name].external {
             return Err(Error::usage(format!(
-                "guest {name} is external; start its process yourself, and it attaches to \
-                the network"
+                "guest {name} is external; start its process yourself, and it attaches to the network"
             )));
         }
         if self.guests[name].process.is_some() {
@@ -196,8 +195,7 @@ impl Control {
         }
         if !self.topology.guests[guest].external {
             return Err(Error::usage(format!(
-                "guest {guest} is not external, so only the control program starts its \
-                process"
+                "guest {guest} is not external, so only the control program starts its process"
             )));
         }
         if self.is_stopping() {

@@ -196,8 +196,7 @@ impl Client {
         let of = self.sockets.get_mut(&listener).ok_or("a connection for a socket that does not listen")?;
         let wanted = of.stage != Stage::Closing;
         let Kind::Listener { incoming, pool } = &mut of.kind else {
-            return Err("a connection for a socket that does \
-            not listen");
+            return Err("a connection for a socket that does not listen");
         };
         match pool {
             Pool::Shared { asks: Ask::Nothing, .. } => return Err("a connection that the application did not request"),

@@ -47,11 +47,9 @@ impl AgentOptions {
 /// entered.
 pub(crate) fn launch(place: &Place, name: &str, sockmap: Option<i32>, ssh: &str) -> Result<LaunchedAgent> {
     let if_absent = match place {
-        Place::Netns(_) => Some((
-            "this network namespace does not exist",
-            "`ip netns list` lists the existing \
-            namespaces",
-        )),
+        Place::Netns(_) => {
+            Some(("this network namespace does not exist", "`ip netns list` lists the existing namespaces"))
+        }
         Place::Pid(_) => Some(("no such process", "use the ID of a process that runs in the container")),
         Place::Local | Place::Built(..) => None,
         Place::Ssh(host) => return ssh::launch(host, name, ssh),

@@ -123,10 +123,9 @@ impl Workers {
             | Order::Spent
             | Order::Host { .. }
             | Order::Carrier { .. }
-            | Order::Routes { .. } => Err(Error::usage(
-                "the order is not valid for a worker process of a \
-                client-server pair",
-            )),
+            | Order::Routes { .. } => {
+                Err(Error::usage("the order is not valid for a worker process of a client-server pair"))
+            }
         }
     }
 

@@ -299,10 +299,7 @@ fn judge(way: Way, ratio: &Ratio, pairs: &[Pair], left_out: usize) -> (Verdict, 
         if share > OTHERS_BUSY {
             return (
                 Verdict::Undecided,
-                Some(format!(
-                    "{used}, so the path itself may use more CPU time than on an \
-                idle host"
-                )),
+                Some(format!("{used}, so the path itself may use more CPU time than on an idle host")),
             );
         }
     }

@@ -97,12 +97,9 @@ pub(super) fn accounting(paths: &[Check]) -> Vec<Check> {
             .any(|check| check.group == Group::Paths && check.name == kind.name() && check.state != CheckState::Missing)
     };
     let profile = match profile::available() {
-        Ok(()) => Check::ok(
-            Group::Accounting,
-            "profile",
-            "measures the CPU time of client, router and server in each \
-            trial",
-        ),
+        Ok(()) => {
+            Check::ok(Group::Accounting, "profile", "measures the CPU time of client, router and server in each trial")
+        }
         Err(error) => Check::missing(
             Group::Accounting,
             "profile",
@@ -147,12 +144,9 @@ fn totals() -> Check {
 /// Checks the other programs and abilities that siga uses.
 pub(super) fn tools() -> Vec<Check> {
     let planting = match cost_injector::available() {
-        Ok(()) => Check::ok(
-            Group::Tools,
-            "planting",
-            "siga can plant a known CPU cost in a router (used by \
-            --calibrate)",
-        ),
+        Ok(()) => {
+            Check::ok(Group::Tools, "planting", "siga can plant a known CPU cost in a router (used by --calibrate)")
+        }
         Err(error) => Check::missing(
             Group::Tools,
             "planting",
@@ -184,14 +178,8 @@ fn user_namespaces() -> Check {
     if off.is_empty() && std::fs::exists("/proc/self/ns/user").unwrap_or(false) {
         return Check::ok(Group::Tools, name, "siga can build paths without root");
     }
-    let finding = if off.is_empty() {
-        "the kernel does not support user namespaces".to_owned()
-    } else {
-        off.join(
-            ", \
-        ",
-        )
-    };
+    let finding =
+        if off.is_empty() { "the kernel does not support user namespaces".to_owned() } else { off.join(", ") };
     Check::ok(Group::Tools, name, finding).with(
         CheckState::Missing,
         "siga needs root to build paths",

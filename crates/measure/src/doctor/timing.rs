@@ -40,8 +40,7 @@ pub(super) fn all() -> Result<Vec<Timing>> {
         let ns = wake_up(first, first, EFFORT)?;
         all.push(timing(
             "waking a thread on the same CPU, round trip",
-            "minimum time of a transaction on one CPU \
-            (--wait block)",
+            "minimum time of a transaction on one CPU (--wait block)",
             ns,
         ));
     }

@@ -123,9 +123,9 @@ impl Watched {
             None if reason.is_some() => "At present, no difference can be detected on this host, because too many \
                 trials were disturbed."
                 .to_owned(),
-            None => "siga watched the host for too short a time to estimate the smallest detectable \
-                difference."
-                .to_owned(),
+            None => {
+                "siga watched the host for too short a time to estimate the smallest detectable difference.".to_owned()
+            }
         }
     }
 }
@@ -169,8 +169,7 @@ mod tests {
         assert_eq!((watched.disturbed, watched.difference), (6, None));
         assert_eq!(
             watched.sentence(),
-            "At present, no difference can be detected on this host, because too many \
-            trials were disturbed."
+            "At present, no difference can be detected on this host, because too many trials were disturbed."
         );
         assert!(judged(&[1_000; 3], 0).sentence().contains("too short"));
     }

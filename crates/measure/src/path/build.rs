@@ -268,10 +268,7 @@ impl Network {
                         "interface {} has no carrier, so it cannot send frames",
                         interface.label()
                     ))
-                    .hint(
-                        "the kernel is slow to report the interface as up, or the host is overloaded; try \
-                            again",
-                    ));
+                    .hint("the kernel is slow to report the interface as up, or the host is overloaded; try again"));
                 }
                 std::thread::sleep(READY_PAUSE);
             }

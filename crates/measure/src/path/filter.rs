@@ -274,10 +274,7 @@ impl Nft {
                     break format!("nft has not ended after {:?}", limits::RULESET_TIME_MAX);
                 }
                 Ok(_) if bytes > limits::RULESET_ANSWER_BYTES_MAX => {
-                    break format!(
-                        "nft has written too much output \
-                    ({bytes} bytes)"
-                    );
+                    break format!("nft has written too much output ({bytes} bytes)");
                 }
                 Ok(_) => thread::sleep(PAUSE),
                 Err(error) => break format!("cannot wait for nft: {error}"),

@@ -197,8 +197,7 @@ pub(super) fn choose_congestion(network: &Network, named: Option<&str>, notes: &
         // congestion control.
         let default = if node.set_sysctl(CONGESTION, "reno")?.is_ok() { "reno" } else { "the host's" };
         notes.add(format!(
-            "sockets without their own setting use the congestion control {default} instead of {chosen} \
-            ({error})"
+            "sockets without their own setting use the congestion control {default} instead of {chosen} ({error})"
         ));
     }
     Ok(chosen.to_owned())

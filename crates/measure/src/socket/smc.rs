@@ -63,10 +63,9 @@ pub(crate) fn check() -> Result<()> {
 fn no_answer(error: &io::Error) -> Error {
     let refused = Error::environment(format!("cannot ask which connections use SMC: {error}"));
     match error.raw_os_error() {
-        Some(libc::ENOENT) => refused.hint(
-            "the kernel cannot report the state of SMC sockets; try `modprobe \
-            smc_diag`",
-        ),
+        Some(libc::ENOENT) => {
+            refused.hint("the kernel cannot report the state of SMC sockets; try `modprobe smc_diag`")
+        }
         _ => refused,
     }
 }

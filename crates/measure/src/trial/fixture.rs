@@ -234,8 +234,7 @@ impl Fixture {
             if begun.elapsed() > limits::STALL_TIME_MAX {
                 let taken = self.quiesced.counts.connections;
                 return Err(Error::incomplete(format!(
-                    "the server has accepted only {taken} of {standing} \
-                    connections"
+                    "the server has accepted only {taken} of {standing} connections"
                 )));
             }
             self.server_does(&Order::Resume { stride: limits::STAMP_STRIDE_BYTES })?;

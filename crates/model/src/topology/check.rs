@@ -74,8 +74,7 @@ fn network(entry: &NetworkEntry, guests: &BTreeMap<Name, GuestEntry>) -> Result<
             refuse(
                 !entry.grant.is_empty(),
                 "grant",
-                "every guest may use this network; set access = \"restricted\" \
-                first",
+                "every guest may use this network; set access = \"restricted\" first",
             )?;
             Access::Open
         }
@@ -220,12 +219,8 @@ fn route(written: &RouteEntry, devices: &[Device]) -> Result<(Option<Route>, Opt
     }
     let leads = |device: &Device| device.addresses.iter().any(|own| own.contains(&via));
     let device = devices.iter().position(leads);
-    let device = device.ok_or_else(|| {
-        Error::usage(format!(
-            "the next hop {via} is not in the subnet of any device of \
-        the guest"
-        ))
-    })?;
+    let device = device
+        .ok_or_else(|| Error::usage(format!("the next hop {via} is not in the subnet of any device of the guest")))?;
     Ok((Some(Route { to, via, device }), settings))
 }
 

@@ -125,8 +125,7 @@ fn a_contradictory_topology_is_refused_with_its_place() {
         (
             "[guest.router]",
             "[guest.router]\nmemory_max = 1000000",
-            "memory_max = 1000000 is too small; the minimum is \
-            67108864 bytes",
+            "memory_max = 1000000 is too small; the minimum is 67108864 bytes",
         ),
         ("[guest.server]", "[guest.server]\narena_bytes = 4096", "outside the range 262144 to 1073741824"),
         ("[guest.server]", "[guest.server]\napplications_max = 1025", "outside the range 0 to 1024"),

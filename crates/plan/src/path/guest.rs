@@ -95,20 +95,16 @@ impl GuestPath {
             (Medium::Vctc, false, Attach::Embedded) => "siga: two guests joined by a virtual CTC",
             (Medium::Vctc, true, Attach::Embedded) => "siga: client, virtual CTC, router, virtual CTC, server",
             (Medium::Hipersockets, false, Attach::Iucv) => {
-                "siga: applications of two guests on HiperSockets, over \
-                IUCV"
+                "siga: applications of two guests on HiperSockets, over IUCV"
             }
             (Medium::Hipersockets, true, Attach::Iucv) => {
-                "siga: the path of Figure 1, with applications that use \
-                their guests' stacks over IUCV"
+                "siga: the path of Figure 1, with applications that use their guests' stacks over IUCV"
             }
             (Medium::Vctc, false, Attach::Iucv) => {
-                "siga: applications of two guests joined by a virtual CTC, over \
-                IUCV"
+                "siga: applications of two guests joined by a virtual CTC, over IUCV"
             }
             (Medium::Vctc, true, Attach::Iucv) => {
-                "siga: applications of two guests joined by virtual CTCs and a \
-                router, over IUCV"
+                "siga: applications of two guests joined by virtual CTCs and a router, over IUCV"
             }
         }
     }

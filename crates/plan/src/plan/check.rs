@@ -116,11 +116,7 @@ impl Plan {
         if clients == 0 || clients > limits::PAIRS_MAX {
             return refused(
                 format!("{clients} client-server pairs are not possible"),
-                format!(
-                    "--clients accepts 1 to \
-                {} pairs",
-                    limits::PAIRS_MAX
-                ),
+                format!("--clients accepts 1 to {} pairs", limits::PAIRS_MAX),
             );
         }
         if beside > 0 && clients > limits::PAIRS_MAX - beside {
@@ -176,8 +172,7 @@ impl Plant {
         {
             return Err(Error::usage(format!("plant.delay_us = {} is too long for a UDP workload", self.delay_us))
                 .hint(format!(
-                    "a datagram without a response within {lost_us} us counts as lost; use a shorter \
-                    delay"
+                    "a datagram without a response within {lost_us} us counts as lost; use a shorter delay"
                 )));
         }
         Ok(())

@@ -103,11 +103,10 @@ impl Plan {
                     combination";
                 Err(Error::usage("the plan has no cells").hint(hint))
             }
-            ([], Some((cell, reason))) => Err(Error::usage(format!(
-                "no cell of the plan can be measured; the first \
-                one: {cell}: {reason}"
-            ))
-            .hint("`siga plan` with the same options lists all cells with their reasons")),
+            ([], Some((cell, reason))) => {
+                Err(Error::usage(format!("no cell of the plan can be measured; the first one: {cell}: {reason}"))
+                    .hint("`siga plan` with the same options lists all cells with their reasons"))
+            }
             _ => self.check_settings(&matrix).map(|()| matrix),
         }
     }
@@ -143,15 +142,13 @@ impl Plan {
         self.check_pairs(clients, workload.beside)?;
         if self.rate.is_some() && workload.is_stream() {
             return Err(Error::usage(format!(
-                "workload {workload} is a stream, so it has no transactions that could \
-                start at planned times"
+                "workload {workload} is a stream, so it has no transactions that could start at planned times"
             ))
             .hint("use --rate with rr and crr workloads only"));
         }
         if !self.load.is_empty() && workload.is_stream() {
             return Err(Error::usage(format!(
-                "workload {workload} is a stream, so it has no transactions that could \
-                start at planned times"
+                "workload {workload} is a stream, so it has no transactions that could start at planned times"
             ))
             .hint("use --load with rr and crr workloads only"));
         }

@@ -29,8 +29,7 @@ pub(crate) unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_i
         // Another kind of socket would use the host's network.
         _ => {
             log::line(format_args!(
-                "socket({domain}, {kind}, {protocol}): the guest's stack supports only TCP and \
-                UDP"
+                "socket({domain}, {kind}, {protocol}): the guest's stack supports only TCP and UDP"
             ));
             return returned::<c_int, c_int>(Err(Error(libc::EPROTONOSUPPORT)));
         }

@@ -109,14 +109,11 @@ impl History {
     /// Returns messages for the user about the runs and about columns with missing values.
     pub(super) fn notes(&self) -> impl Iterator<Item = String> {
         let (smoke, runs) = (self.smoke, self.rows.len());
-        let smoke_text = format!(
-            "note: {smoke} of {runs} runs are smoke runs, whose trials are too short for \
-            reliable figures"
-        );
+        let smoke_text =
+            format!("note: {smoke} of {runs} runs are smoke runs, whose trials are too short for reliable figures");
         let (holes, columns) = (self.order().filter(|&column| !self.is_whole(column)).count(), self.columns.len());
         let holes_text = format!(
-            "note: {holes} of {columns} columns lack a value in some run, so Otava's configuration does not \
-                list them"
+            "note: {holes} of {columns} columns lack a value in some run, so Otava's configuration does not list them"
         );
         let told = [(smoke > 0).then_some(smoke_text), (holes > 0).then_some(holes_text)];
         self.notes.iter().cloned().chain(told.into_iter().flatten())

@@ -345,11 +345,9 @@ impl fmt::Display for SettingError {
                 write!(out, "{name:?} is not a setting; the settings are: {}", list(names.iter().copied()))
             }
             Self::Syntax { name, values: 1 } => write!(out, "{name}: the value must be one number"),
-            Self::Syntax { name, values } => write!(
-                out,
-                "{name}: the value must be {values} numbers, separated by \
-                spaces"
-            ),
+            Self::Syntax { name, values } => {
+                write!(out, "{name}: the value must be {values} numbers, separated by spaces")
+            }
             Self::Range { name, value, range } if range.start() == range.end() => {
                 write!(out, "{name}: {value} is not supported; the only supported value is {}", range.start())
             }
