@@ -4,6 +4,7 @@
 //! packets (`output.rs`). `Ip` has no access to sockets, so its caller receives the errors that ICMP reports.
 
 pub(crate) mod addresses;
+pub mod cut;
 pub mod echo;
 pub(crate) mod fast_forward;
 pub mod forward;

@@ -15,6 +15,7 @@ pub mod limits;
 pub mod link;
 mod multicast;
 pub mod pcapng;
+mod prefetch;
 pub mod seed;
 mod slab;
 pub mod sockets;

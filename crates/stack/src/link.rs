@@ -5,3 +5,4 @@ pub mod device;
 pub mod frame;
 pub(crate) mod neighbour;
 pub mod source;
+pub mod virtio;

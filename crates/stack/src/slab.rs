@@ -1,6 +1,8 @@
 //! A slab stores values at fixed indices and finds them in constant time. The id of a socket consists of an index and a
 //! generation. A slot gets a new generation when its value is removed, so an old id finds nothing.
 
+use crate::prefetch::prefetch;
+
 /// Number of values in a chunk. The slab grows by one chunk at a time, so no value ever moves.
 const CHUNK: usize = 64;
 
@@ -117,6 +119,14 @@ impl<T> Slab<T> {
         places.filter(|(slot, _)| slot.value.is_some()).map(|(_, index)| index)
     }
 
+    /// Begins to load a slot into the CPU cache.
+    #[inline]
+    pub(crate) fn prefetch(&self, index: u32) {
+        if let Some(slot) = self.slot(index) {
+            prefetch(slot);
+        }
+    }
+
     #[inline]
     fn slot(&self, index: u32) -> Option<&Slot<T>> {
         let index = index as usize;
@@ -143,6 +153,7 @@ mod tests {
         let (index, generation) = slab.insert(7);
         assert_eq!((index, slab.named(index, generation), slab.named(130, names[130].1)), (130, Some(&7), None));
         assert_eq!((slab.indices().count(), slab.remove(9999)), (200, None));
+        slab.prefetch(9999);
         slab.discard(index);
         slab.discard(index);
         assert_eq!((slab.len(), slab.named(index, generation)), (199, None));

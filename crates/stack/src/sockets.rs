@@ -265,9 +265,28 @@ impl<S: Storage> TcpSockets<S> {
     #[inline]
     pub(crate) fn look_up(&self, flow: &Flow) -> Option<FlowTarget> {
         self.flows.find(flow, |place| match place {
-            FlowTarget::Connection(slot) => self.sockets.get(slot).is_some_and(|socket| socket.flow == *flow),
+            FlowTarget::Connection(slot) => {
+                self.prefetch(slot);
+                self.sockets.get(slot).is_some_and(|socket| socket.flow == *flow)
+            }
             FlowTarget::TimeWait(place) => self.waits.slab.get(place).is_some_and(|wait| wait.flow == *flow),
         })
+    }
+
+    /// Begins to load everything that belongs to a connection into the CPU cache. This function is not inlined, because an exchange over
+    /// one connection does not call it.
+    #[inline(never)]
+    pub(crate) fn prefetch(&self, slot: u32) {
+        self.sockets.prefetch(slot);
+        self.wheel.prefetch(slot);
+    }
+
+    /// Like [`TcpSockets::prefetch`], unless the latest segment belonged to this connection, which is then in the cache.
+    #[inline]
+    pub(crate) fn prefetch_unless_latest(&self, slot: u32) {
+        if !matches!(self.latest, Some((_, FlowTarget::Connection(latest))) if latest == slot) {
+            self.prefetch(slot);
+        }
     }
 
     pub(crate) fn bind(&mut self, flow: &Flow, place: FlowTarget) {
@@ -327,21 +346,34 @@ impl<S: Storage> TcpSockets<S> {
     #[inline]
     pub(crate) fn rest(&mut self, slot: u32) -> NextStep {
         let Some(socket) = self.sockets.get_mut(slot) else { return NextStep::Wait };
-        if self.buffers.held > self.buffers.most / 4 * 3 {
-            socket.connection.release_empty_buffers();
-        }
-        self.buffers.recount(socket);
-        let next = self.wheel.rest(slot, socket);
-        if !socket.announced_readiness.writable || socket.connection.has_event() {
+        let (next, announces) = Self::rest_of(&mut self.buffers, &mut self.wheel, slot, socket);
+        if announces {
             self.announce_progress(slot);
         }
         next
     }
 
+    /// Like [`TcpSockets::rest`], for a connection that the caller has looked up. Also returns whether the caller has to call
+    /// [`TcpSockets::announce_progress`].
+    #[inline]
+    pub(crate) fn rest_of(
+        buffers: &mut Buffers<S>,
+        wheel: &mut Wheel,
+        slot: u32,
+        socket: &mut Socket<S>,
+    ) -> (NextStep, bool) {
+        if buffers.held > buffers.most / 4 * 3 {
+            socket.connection.release_empty_buffers();
+        }
+        buffers.recount(socket);
+        let next = wheel.rest(slot, socket);
+        (next, !socket.announced_readiness.writable || socket.connection.has_event())
+    }
+
     /// Adds an event if a connection has become writable because bytes were sent, which a limit of unsent bytes makes possible, or if
     /// the time is reported at which bytes were sent.
     #[cold]
-    fn announce_progress(&mut self, slot: u32) {
+    pub(crate) fn announce_progress(&mut self, slot: u32) {
         let Some((socket, generation)) = self.sockets.get_with_generation(slot) else { return };
         let writable = !socket.announced_readiness.writable && socket.connection.is_writable();
         if socket.connection.take_event() || writable {
@@ -350,6 +382,20 @@ impl<S: Storage> TcpSockets<S> {
                 self.announce(PackedEvent::connection(TcpId { slot, generation }));
             }
         }
+    }
+
+    /// Updates a connection after its application has written or read. If the connection has something to send, adds it to the send
+    /// queue of its device. Returns false if the caller has to look up the connection's egress and enqueue it.
+    #[inline]
+    pub(crate) fn settle(
+        buffers: &mut Buffers<S>,
+        pending: &mut [VecDeque<u32>],
+        slot: u32,
+        socket: &mut Socket<S>,
+        routes_version: u32,
+    ) -> bool {
+        buffers.recount(socket);
+        socket.queued || !socket.connection.wants_transmit() || Self::queue(pending, slot, socket, routes_version)
     }
 
     /// Adds a connection to the send queue of its device. Returns false if the caller has to look up the connection's egress

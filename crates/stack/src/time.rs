@@ -140,10 +140,10 @@ impl Instant {
     /// Returns the earlier of two moments. If one of them is `None`, returns the other.
     #[inline]
     pub(crate) fn first(one: Option<Self>, other: Option<Self>) -> Option<Self> {
-        match (one, other) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        }
+        // `None` counts as the latest moment. In the memory, it is the number 0, so there is no branch.
+        let rank = |moment: Option<Self>| moment.map_or(0, |moment| moment.count.get()).wrapping_sub(1);
+        let count = NonZeroU64::new(rank(one).min(rank(other)).wrapping_add(1));
+        count.map(|count| Self { count })
     }
 
     /// Returns the time since `earlier`, or zero if `earlier` is the later moment.
@@ -204,6 +204,16 @@ mod tests {
         assert_eq!(Instant::from_ns(9) - Duration::from_nanos(4), Instant::from_ns(5));
         assert_eq!([0, 1, u64::MAX - 1].map(|ns| Instant::from_ns(ns).as_ns()), [0, 1, u64::MAX - 1]);
         assert_eq!(size_of::<Option<Instant>>(), size_of::<Instant>());
+    }
+
+    #[test]
+    fn the_first_of_two_moments_is_the_earlier_one_or_the_only_one() {
+        let moments = [None, Some(Instant::default()), Some(Instant::from_ns(7)), Some(Instant::NEVER)];
+        for one in moments {
+            for other in moments {
+                assert_eq!(Instant::first(one, other), one.into_iter().chain(other).min(), "{one:?} {other:?}");
+            }
+        }
     }
 
     #[test]

@@ -1,17 +1,17 @@
 //! A TAP or TUN device: non-blocking reads and writes of frames with their marks.
 
 use crate::options::DeviceOption;
-use crate::vnet;
 use rustix::io::Errno;
 use siga_stack::limits::{FRAME_BYTES_MAX, HEADER_BYTES_MAX};
 use siga_stack::link::frame::Marks;
+use siga_stack::link::virtio;
 use std::io::{self, IoSlice};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 
 /// Room for a frame and the virtio header in front of it.
-pub(crate) const BUFFER_BYTES: usize = vnet::HEADER_BYTES + FRAME_BYTES_MAX;
+pub(crate) const BUFFER_BYTES: usize = virtio::HEADER_BYTES + FRAME_BYTES_MAX;
 
 /// An open device.
 pub(crate) struct Tap {
@@ -54,8 +54,12 @@ impl Tap {
             if !self.offload {
                 return Ok(Some((&buffer[..count], Marks::default())));
             }
-            if let Some(marks) = buffer[..count].first_chunk().and_then(vnet::marks) {
-                return Ok(Some((&buffer[vnet::HEADER_BYTES..count], marks)));
+            let link_bytes = self.link_bytes;
+            let marks = buffer[..count]
+                .split_first_chunk_mut()
+                .and_then(|(header, frame)| virtio::receive(header, frame, link_bytes));
+            if let Some(marks) = marks {
+                return Ok(Some((&buffer[virtio::HEADER_BYTES..count], marks)));
             }
             self.unfit += 1;
         }
@@ -72,7 +76,7 @@ impl Tap {
             head[..from_first].copy_from_slice(&first[..from_first]);
             head[from_first..from_first + from_rest].copy_from_slice(&rest[..from_rest]);
             let head = &mut head[..from_first + from_rest];
-            header = vnet::header(head, self.link_bytes, marks);
+            header = virtio::header(head, self.link_bytes, marks);
             header.is_some_and(|header| self.write(&[&header, head, &first[from_first..], &rest[from_rest..]]))
         } else {
             self.write(&[&[], &[], first, rest])

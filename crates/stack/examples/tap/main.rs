@@ -11,7 +11,6 @@ mod device;
 mod http;
 mod options;
 mod services;
-mod vnet;
 
 use clap::Parser;
 use client::Client;

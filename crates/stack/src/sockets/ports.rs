@@ -93,9 +93,10 @@ impl LocalPorts {
 
     /// Returns the next free port. The port is not in use until [`LocalPorts::take`] is called.
     pub(crate) fn propose(&self, end: End) -> Option<u16> {
-        let first = self.secret.hash(&end.identity()) & u64::from(PORTS_COUNT - 1);
-        let first = u16::try_from(first).unwrap_or(0);
-        let Some(ports) = self.ends.get(&end) else { return Some(PORTS.start() + first) };
+        let Some(ports) = self.ends.get(&end) else {
+            let first = self.secret.hash(&end.identity()) & u64::from(PORTS_COUNT - 1);
+            return Some(PORTS.start() + u16::try_from(first).unwrap_or(0));
+        };
         let port = ports.free_from(ports.next).or_else(|| ports.free_from(0))?;
         Some(PORTS.start() + port)
     }

@@ -6,7 +6,7 @@ use super::flow::Flow;
 use super::settings::PacketClass;
 use super::wheel::Wheel;
 use crate::link::frame::DeviceId;
-use crate::tcp::{Connection, ConnectionReadiness, StateName, Storage};
+use crate::tcp::{Connection, ConnectionReadiness, Storage};
 use crate::time::{Duration, Instant};
 use std::net::IpAddr;
 
@@ -152,6 +152,7 @@ pub(crate) fn header_bytes(remote: IpAddr) -> u16 {
     if remote.is_ipv4() { 40 } else { 60 }
 }
 
+#[inline]
 pub(crate) fn is_over<S: Storage>(connection: &Connection<S>) -> bool {
-    matches!(connection.state_name(), StateName::Closed | StateName::TimeWait)
+    connection.is_over()
 }

@@ -5,6 +5,7 @@
 //! its entry stays where it is until the wheel reaches it, and only then moves. The wheel keeps the deadlines itself, because the
 //! connection is often not in the CPU cache.
 
+use crate::prefetch::prefetch;
 use crate::time::Instant;
 
 /// Base-2 logarithm of the nanoseconds in a tick. A tick is 2^20 ns, a little over a millisecond.
@@ -109,6 +110,14 @@ impl Wheel {
         self.nodes[index].due = deadline;
         if deadline != Instant::NEVER {
             self.link(who, tick(deadline));
+        }
+    }
+
+    /// Begins to load the entry of a socket into the CPU cache.
+    #[inline]
+    pub(crate) fn prefetch(&self, who: u32) {
+        if let Some(node) = self.nodes.get(who as usize) {
+            prefetch(node);
         }
     }
 

@@ -17,6 +17,8 @@ const ANSWER_TIME_MIN: Duration = Duration::from_millis(ANSWER_MS_MIN as u64);
 const DELAY_MS_MAX: u8 = 200;
 /// Maximum number of segments that are acknowledged at once at the start of a connection and after a pause.
 const QUICK_MAX: u8 = 16;
+/// The same after a sign of congestion.
+const QUICK_AFTER_CONGESTION: u8 = 2;
 /// A segment with this number of bytes behind its IP header may be a full one, even if the peer has sent larger ones.
 const FULL_BYTES_MIN: u32 = 536 + HEADER_BYTES;
 /// The same for a segment without PSH.
@@ -136,12 +138,22 @@ impl AckTiming {
 
     /// Lets acknowledgements be sent at once for about half of the window.
     fn quicken(&mut self, window: u32) {
+        self.quicken_up_to(window, QUICK_MAX);
+    }
+
+    fn quicken_up_to(&mut self, window: u32, most: u8) {
         // As in Linux, a window of less than two segments has two of them.
         let segments = match window / (2 * self.segment_bytes.max(1)) {
             0 => 2,
-            some => some.min(QUICK_MAX.into()),
+            some => some.min(most.into()),
         };
-        self.quick = self.quick.max(u8::try_from(segments).unwrap_or(QUICK_MAX));
+        self.quick = self.quick.max(u8::try_from(segments).unwrap_or(most));
+    }
+
+    /// Acknowledges the next two segments at once, because the peer's cwnd is probably small.
+    pub(super) fn note_congestion(&mut self, window: u32) {
+        self.quicken_up_to(window, QUICK_AFTER_CONGESTION);
+        (self.interactive, self.answer_ms) = (false, ANSWER_MS_MIN);
     }
 
     /// Acknowledges the next segments at once, because the peer has repeated data.

@@ -71,21 +71,25 @@ pub(super) struct LimitTimes {
 
 impl Chronograph {
     /// Ends the time of the limit `ended`, because another limit holds the sender back from now on.
+    #[inline]
     pub(super) fn end(&mut self, now: Instant, ended: Limit, rare: &mut Rare) {
         let time = now.since(self.since);
+        self.since = now;
         match ended {
             Limit::Idle => {}
             Limit::Network => self.network = self.network + time,
-            Limit::PeerWindow => {
-                let history = rare.edit();
-                history.peer_window_time = history.peer_window_time + time;
-            }
-            Limit::SendBuffer => {
-                let history = rare.edit();
-                history.send_buffer_time = history.send_buffer_time + time;
-            }
+            Limit::PeerWindow | Limit::SendBuffer => Self::end_rare(time, ended, rare),
         }
-        self.since = now;
+    }
+
+    #[cold]
+    fn end_rare(time: Duration, ended: Limit, rare: &mut Rare) {
+        let history = rare.edit();
+        match ended {
+            Limit::Idle | Limit::Network => {}
+            Limit::PeerWindow => history.peer_window_time = history.peer_window_time + time,
+            Limit::SendBuffer => history.send_buffer_time = history.send_buffer_time + time,
+        }
     }
 
     /// Returns the times until now. `limit` holds the sender back now.

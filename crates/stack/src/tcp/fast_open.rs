@@ -244,7 +244,12 @@ impl Synchronized {
     /// Returns the SYN-ACK, if it is due. It acknowledges the data of the SYN.
     pub(super) fn poll_syn_ack(&mut self, now: Instant, base: &mut Base) -> Option<Header> {
         let passive = base.passive().filter(|passive| passive.attempt.due)?;
+        let running = passive.attempt.at;
         passive.attempt.sent(now);
+        // As in Linux, an answer to a repeated SYN does not restart the timer of such a connection.
+        if running > now {
+            passive.attempt.at = running;
+        }
         let (peer, cookie, retries) = (passive.peer, passive.cookie.take(), passive.attempt.retries);
         let window = u16::try_from(self.rcv.offered()).unwrap_or(u16::MAX);
         self.rcv.acknowledged(now, false);
@@ -264,6 +269,8 @@ impl Synchronized {
         let snd = &mut self.snd;
         (snd.rto_from, snd.pto_from, snd.progress_at) = (now, now, now);
         match attempt.first_sent {
+            // As in Linux, only data that is acknowledged gives a sample. The peer may have delayed the acknowledgement of the SYN-ACK.
+            Some(_) if !attempt.repeated && ack.after(snd.una) => {}
             Some(sent) if !attempt.repeated => snd.rtt.sample(now, now.since(sent)),
             Some(_) | None => {
                 snd.rtt.lost_syn();

@@ -14,7 +14,7 @@ use super::opening::Base;
 use super::receiver::{AckDue, Receiver};
 use super::recovery::{AckOutcome, Recovery};
 use super::rtt::Rtt;
-use super::scoreboard::Delivery;
+use super::scoreboard::{Delivery, OnlyDelivery};
 use super::sender::Sender;
 use super::synchronized::{Arrival, Phase, Synchronized};
 use super::undo::Frto;
@@ -83,13 +83,14 @@ impl fmt::Debug for Eligible {
 
 impl<S: Storage> Connection<S> {
     /// Receives a segment like [`Synchronized::receive_fast`], and updates both buffers. A receive buffer without memory takes
-    /// over the memory of an empty send buffer, or memory from `spare`. Other memory of an empty send buffer goes to `spare`.
+    /// over the memory of an empty send buffer, or memory from `spare`. Other memory of an empty send buffer goes to `spare`. `payload`
+    /// is `None` if [`Connection::place_and_add`] has written the payload.
     #[inline]
     pub(crate) fn receive_fast<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
         header: &FastHeader,
-        payload: &P,
+        payload: Option<&P>,
         spare: &mut Vec<S>,
     ) -> Option<u32> {
         let ConnectionState::Synchronized(open) = &mut self.state else { return None };
@@ -103,10 +104,14 @@ impl<S: Storage> Connection<S> {
             }
             self.outgoing.give_back(spare);
         }
-        if header.len > 0 {
-            self.incoming.borrow(spare);
-            self.incoming.place(0, payload, 0, size(header.len));
-            self.incoming.extend(size(header.len));
+        match payload {
+            None => self.incoming.extend_by_placed(size(header.len)),
+            Some(payload) if header.len > 0 => {
+                self.incoming.borrow(spare);
+                self.incoming.place(0, payload, 0, size(header.len));
+                self.incoming.extend(size(header.len));
+            }
+            Some(_) => {}
         }
         Some(acked)
     }
@@ -177,7 +182,8 @@ impl Synchronized {
     }
 
     /// Returns the next segment to send. The caller has checked [`Synchronized::sends_fast`].
-    #[inline]
+    // Returned through memory, the segment would be loaded in other pieces than it was stored, which stalls (decision 011).
+    #[inline(always)]
     pub(super) fn poll_fast(&mut self, now: Instant, base: &Base, large: u32) -> Option<FastSegment> {
         let snd = &mut self.snd;
         let max = snd.payload_max(large);
@@ -227,7 +233,7 @@ impl Synchronized {
             (true, Some(timestamps)) if self.rcv.outdated(now, timestamps) => return None,
             (true, Some(timestamps)) => Some(timestamps),
         };
-        if self.snd.take_window(seq, ack, header.window) && self.snd.board.is_empty() {
+        if self.snd.take_window(seq, ack, header.window, false) && self.snd.board.is_empty() {
             self.snd.attempts = 0;
         }
         if let Some(timestamps) = timestamps {
@@ -279,17 +285,37 @@ impl Sender {
             return 0;
         }
         let (flight, before) = (self.pipe(), self.buffered());
-        let sent_before = echoed_ms.map(|ms| super::after_tick(now, ms));
-        let mut delivery = Delivery::new(now, self.rtt.min, sent_before, self.segment_bytes);
         if !self.size_proven {
             self.prove_size(ack.since(self.una));
         }
+        (self.retries, self.attempts) = (0, 0);
+        (self.rto_from, self.pto_from, self.progress_at) = (now, now, now);
+        if let Some(OnlyDelivery { bytes, segments, rtt }) = self.board.acknowledge_only(now, ack, self.segment_bytes) {
+            self.una = ack;
+            self.counts.delivered = self.counts.delivered.wrapping_add(segments);
+            self.forget_old_reduction();
+            self.sample_rtt(now, rtt, Some(rtt));
+            self.reorder_due = None;
+            self.grow(now, bytes, flight, Some(rtt));
+        } else {
+            self.receive_fast_ack_of_several(now, ack, echoed_ms, flight);
+        }
+        self.rearm(now);
+        let acked = before - self.buffered();
+        self.counts.bytes_acked += u64::from(acked);
+        acked
+    }
+
+    /// Processes an acknowledgement number unless it acknowledges the only outstanding entry. This function is not inlined, because an
+    /// exchange of single messages never calls it.
+    #[inline(never)]
+    fn receive_fast_ack_of_several(&mut self, now: Instant, ack: SeqNumber, echoed_ms: Option<u64>, flight: u32) {
+        let sent_before = echoed_ms.map(|ms| super::after_tick(now, ms));
+        let mut delivery = Delivery::new(now, self.rtt.min, sent_before, self.segment_bytes);
         self.board.acknowledge(ack, &mut delivery);
         self.una = ack;
         self.count_delivery(&delivery);
         self.forget_old_reduction();
-        (self.retries, self.attempts) = (0, 0);
-        (self.rto_from, self.pto_from, self.progress_at) = (now, now, now);
         if let Some(rtt) = delivery.rtt_oldest.or(echoed_ms.map(|ms| Duration::from_millis(ms.max(1)))) {
             self.sample_rtt(now, rtt, delivery.rtt);
         }
@@ -299,15 +325,9 @@ impl Sender {
         } else {
             self.continue_flight(now, delivery, flight);
         }
-        self.rearm(now);
-        let acked = before - self.buffered();
-        self.counts.bytes_acked += u64::from(acked);
-        acked
     }
 
-    /// Detects losses and updates cwnd while segments are still in flight. This function is not inlined, because an exchange of
-    /// single messages never calls it.
-    #[inline(never)]
+    /// Detects losses and updates cwnd while segments are still in flight.
     fn continue_flight(&mut self, now: Instant, delivery: Delivery, flight: u32) {
         let lost_before = self.board.lost;
         self.find_losses(now);

@@ -144,7 +144,7 @@ pub(super) struct Attempt {
     pub(super) first_sent: Option<Instant>,
     /// Whether the SYN or SYN-ACK was sent again, after a timeout or because the peer repeated its SYN.
     pub(super) repeated: bool,
-    at: Instant,
+    pub(super) at: Instant,
     begun: Instant,
     pub(super) retries: u8,
     retries_max: u8,

@@ -51,6 +51,12 @@ impl<T: Copy> Queue<T> {
         self.first.as_ref()
     }
 
+    /// Returns the only entry. Returns `None` if the queue has no entry or several.
+    #[inline]
+    pub(super) fn only(&self) -> Option<&T> {
+        self.first.as_ref().filter(|_| self.rest.as_ref().is_none_or(|rest| rest.is_empty()))
+    }
+
     pub(super) fn back(&self) -> Option<&T> {
         self.rest.as_ref().and_then(|rest| rest.back()).or(self.first.as_ref())
     }

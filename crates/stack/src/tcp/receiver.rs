@@ -11,7 +11,7 @@ use super::rtt::Rtt;
 use super::{Effect, Placement};
 use crate::drops::TcpDrop;
 use crate::time::{Duration, Instant};
-use crate::wire::tcp::{Block, SackBlocks, SeqNumber, Timestamps};
+use crate::wire::tcp::{Block, IpEcn, SackBlocks, SeqNumber, Timestamps};
 
 /// RTT for the growth of the receive buffer, before the first sample.
 const RTT_FIRST: Duration = Duration::from_millis(40);
@@ -67,6 +67,8 @@ pub(super) struct Receiver {
     pub(super) finished: bool,
     sack: bool,
     ecn: bool,
+    /// Whether a packet that routers may mark has arrived on a connection with classic ECN.
+    ecn_seen: bool,
     /// Whether a CE mark has arrived, and no CWR has arrived since then. If so, acknowledgements carry ECE.
     pub(super) echo_congestion: bool,
 }
@@ -96,6 +98,8 @@ pub(super) struct Text {
     pub(super) len: u32,
     pub(super) push: bool,
     pub(super) fin: bool,
+    /// Whether the ECN field of the IP header lets the next acknowledgements be sent at once.
+    pub(super) is_unusual: bool,
 }
 
 impl Text {
@@ -127,6 +131,7 @@ impl Receiver {
             sack: start.sack,
             duplicate: None,
             ecn: start.ecn,
+            ecn_seen: false,
             echo_congestion: false,
             // The peer's SYN or SYN-ACK.
             counts: ReceivedCounters { bare_segments: 1, ..ReceivedCounters::default() },
@@ -229,7 +234,7 @@ impl Receiver {
     /// new and inside the window. Returns an error if the segment has payload and no part of it is accepted. An acknowledgement
     /// is due even then.
     pub(super) fn take(&mut self, now: Instant, text: Text, rtt: &Rtt, effect: &mut Effect) -> Result<(), TcpDrop> {
-        let Text { mut seq, mut len, push, fin } = text;
+        let Text { mut seq, mut len, push, fin, is_unusual } = text;
         let end = seq + len;
         if len > 0 && end.at_or_before(self.nxt) {
             self.answer_repeated(seq, text.sequence_len());
@@ -265,6 +270,9 @@ impl Receiver {
             }
             if effect.deliver > 0 {
                 self.note_arrival(now, len, push, rtt);
+            }
+            if is_unusual {
+                self.timing.note_congestion(self.last_window());
             }
         }
         if self.fin_at == Some(self.nxt) && !self.finished {
@@ -399,29 +407,53 @@ impl Receiver {
         }
     }
 
+    /// Records the ECN field of a segment with payload. Returns whether the field is unusual: the first CE mark since the last CWR, or
+    /// a packet that routers must not mark although earlier ones could be marked. As in Linux, such a packet is probably a
+    /// retransmission (RFC 3168 section 6.1.5), so the sender's cwnd is small.
+    pub(super) fn note_ecn(&mut self, ecn: IpEcn) -> bool {
+        if !self.ecn {
+            return false;
+        }
+        match ecn {
+            IpEcn::NotCapable => self.ecn_seen,
+            IpEcn::Capable0 | IpEcn::Capable1 => {
+                self.ecn_seen = true;
+                false
+            }
+            IpEcn::Congestion => {
+                self.ecn_seen = true;
+                !self.echo_congestion
+            }
+        }
+    }
+
     /// Returns the window to offer, scaled for the header. The right edge of the window stays, or advances by at least one
     /// segment or half the buffer, whichever is less. The window is rounded up, so it may exceed the limit by less than one unit
     /// of the window scale. Rounding down could move the right edge back.
     /// RFC 9293 SHLD-14, MUST-39, MAY-8.
     #[inline]
     pub(super) fn window(&mut self) -> u16 {
-        let (offered, wanted) = (self.offered(), self.wanted_edge().since(self.nxt));
-        let bytes = if wanted >= offered + self.least_opening() { wanted } else { offered };
+        let (offered, free) = (self.offered(), self.free());
+        let bytes = if free >= offered + self.least_opening() { free } else { offered };
         let window = u16::try_from((bytes + ((1 << self.scale) - 1)) >> self.scale).unwrap_or(u16::MAX);
         self.edge = self.nxt + (u32::from(window) << self.scale);
         window
     }
 
-    fn wanted_edge(&self) -> SeqNumber {
+    /// Returns the number of bytes for which the receive buffer has room, or the largest window if this is less.
+    #[inline]
+    fn free(&self) -> u32 {
         let largest = u32::from(u16::MAX) << self.scale;
-        (self.nxt + self.room().saturating_sub(self.used).min(largest)).later(self.edge).later(self.nxt)
+        self.room().saturating_sub(self.used).min(largest)
     }
 
+    #[inline]
     fn least_opening(&self) -> u32 {
         (self.room() / 2).min(self.mss)
     }
 
     /// Returns the limit of unread bytes.
+    #[inline]
     pub(super) fn room(&self) -> u32 {
         self.capacity.min(self.window_max)
     }
@@ -466,16 +498,15 @@ impl Receiver {
         if self.used == 0 && matches!(self.ack, AckDue::By(_)) && self.timing.acknowledges_read() {
             self.ack = AckDue::Now;
         }
-        let offered = self.offered();
-        let wanted = self.wanted_edge().since(self.nxt);
-        if !self.finished && wanted > offered && wanted >= offered.saturating_mul(2).max(offered + self.least_opening())
-        {
+        let (offered, free) = (self.offered(), self.free());
+        if free > offered && free / 2 >= offered && free >= offered + self.least_opening() && !self.finished {
             self.ack = AckDue::Now;
         }
     }
 
     /// Dynamic right-sizing: grows the receive buffer to twice the bytes that the application read in an RTT. The reason is that
     /// the peer's cwnd may double in the next RTT.
+    #[inline]
     fn tune(&mut self, now: Instant, bytes: u32, rtt: Duration) {
         let tuning = &mut self.tuning;
         tuning.taken = tuning.taken.saturating_add(bytes);
@@ -491,6 +522,7 @@ impl Receiver {
     }
 
     /// Returns the number of bytes that the peer may still send into the offered window.
+    #[inline]
     pub(super) fn offered(&self) -> u32 {
         if self.edge.after(self.nxt) { self.edge.since(self.nxt) } else { 0 }
     }

@@ -127,7 +127,7 @@ impl Sender {
         if let Some(rtt) = rtt.filter(|rtt| now - *rtt >= self.rare.carrier_at) {
             self.sample_rtt(now, rtt, delivery.rtt);
         }
-        let window_changed = self.take_window(ack.seq, ack.ack, ack.window);
+        let window_changed = self.take_window(ack.seq, ack.ack, ack.window, advanced);
         if self.window > 0 && self.board.is_empty() && window_changed {
             self.attempts = 0;
         }

@@ -68,6 +68,14 @@ pub(super) struct Delivery {
     pub(super) reordered: bool,
 }
 
+/// What an ACK reports that acknowledges the only outstanding entry.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OnlyDelivery {
+    pub(super) bytes: u32,
+    pub(super) segments: u32,
+    pub(super) rtt: Duration,
+}
+
 /// Numbers of outstanding segments.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Tally {
@@ -101,6 +109,19 @@ struct Rack {
     /// RACK.dsack_round: until this sequence number is acknowledged, no other DSACK widens RACK.reo_wnd. So RACK.reo_wnd is
     /// widened at most once per round trip.
     widened_until: Option<SeqNumber>,
+}
+
+impl Rack {
+    /// Updates the variables for a delivered entry, unless its round-trip time is that of another transmission.
+    #[inline]
+    fn deliver(&mut self, sent: &Sent, rtt: Duration) {
+        self.highest = Some(self.highest.map_or(sent.end, |highest| highest.later(sent.end)));
+        let newer = |(at, end, _): (Instant, SeqNumber, bool)| sent.at > at || (sent.at == at && sent.end.after(end));
+        if self.newest.is_none_or(newer) {
+            self.newest = Some((sent.at, sent.end, sent.repeated));
+            self.rtt = rtt;
+        }
+    }
 }
 
 /// Limit of `Rack::window_mult`. It only prevents an overflow, because SRTT limits RACK.reo_wnd itself.
@@ -326,6 +347,32 @@ impl Scoreboard {
         }
     }
 
+    /// Like [`Scoreboard::acknowledge`], if exactly one entry is outstanding, in flight, sent only once, and ends at `una`. Returns the
+    /// payload of the entry in bytes, its number of segments and its round-trip time. Otherwise changes nothing and returns `None`.
+    /// This is the usual case of an exchange of single messages.
+    #[inline]
+    pub(super) fn acknowledge_only(
+        &mut self,
+        now: Instant,
+        una: SeqNumber,
+        segment_bytes: u32,
+    ) -> Option<OnlyDelivery> {
+        let &sent = self.sent.only()?;
+        // An entry that is delivered after a later one shows reordering.
+        let is_late = self.rack.highest.is_some_and(|highest| una.before(highest));
+        if sent.end != una || sent.fate != Fate::Flying || sent.repeated || is_late {
+            return None;
+        }
+        let rtt = now.since(sent.at);
+        self.rack.deliver(&sent, rtt);
+        self.flying -= sent.len();
+        self.sent.pop_front();
+        if self.cursor.before(una) {
+            self.cursor = una;
+        }
+        Some(OnlyDelivery { bytes: sent.len(), segments: sent.segments(segment_bytes), rtt })
+    }
+
     /// Counts the outstanding segments.
     pub(super) fn tally(&self, segment_bytes: u32) -> Tally {
         let mut tally = Tally::default();
@@ -488,12 +535,7 @@ impl Scoreboard {
                 delivery.reordered = true;
             }
         }
-        rack.highest = Some(rack.highest.map_or(sent.end, |highest| highest.later(sent.end)));
-        let newer = |(at, end, _): (Instant, SeqNumber, bool)| sent.at > at || (sent.at == at && sent.end.after(end));
-        if rack.newest.is_none_or(newer) {
-            rack.newest = Some((sent.at, sent.end, sent.repeated));
-            rack.rtt = rtt;
-        }
+        rack.deliver(sent, rtt);
     }
 
     fn split(&mut self, at: usize, middle: SeqNumber) {

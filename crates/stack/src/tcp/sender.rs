@@ -305,17 +305,18 @@ impl Sender {
     }
 
     /// Updates SND.WND from an acknowledgement, unless SND.WND was already updated from a newer acknowledgement (RFC 9293 section
-    /// 3.10.7.4). Returns whether SND.WND changed.
+    /// 3.10.7.4). `advanced` is true if the acknowledgement has advanced SND.UNA. As in Linux, it is then the newest one, although its
+    /// sequence number may be old, because the peer repeats data. Returns whether SND.WND changed.
     #[inline]
-    pub(super) fn take_window(&mut self, seq: SeqNumber, ack: SeqNumber, window: u16) -> bool {
-        let newer = self.wl1.before(seq) || (self.wl1 == seq && self.wl2.at_or_before(ack));
+    pub(super) fn take_window(&mut self, seq: SeqNumber, ack: SeqNumber, window: u16, advanced: bool) -> bool {
+        let newer = advanced || self.wl1.before(seq) || (self.wl1 == seq && self.wl2.at_or_before(ack));
         if !newer {
             return false;
         }
         // RFC 9293 MUST-1, REC-1: the window is unsigned and stored in 32 bits.
         let window = u32::from(window) << self.scale;
         let changed = window != self.window;
-        (self.window, self.wl1, self.wl2) = (window, seq, ack);
+        (self.window, self.wl1, self.wl2) = (window, self.wl1.later(seq), ack);
         self.window_max = self.window_max.max(window);
         changed
     }

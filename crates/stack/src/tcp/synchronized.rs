@@ -125,10 +125,11 @@ impl Synchronized {
             next @ (Transition::TimeWait { .. } | Transition::Closed(_)) => return Ok(next),
         }
         let is_marked = segment.ecn.is_marked();
+        let is_unusual = segment.payload_bytes > 0 && self.rcv.note_ecn(segment.ecn);
         if (is_marked || header.flags.cwr) && segment.payload_bytes > 0 && !self.rcv.finished {
             self.rcv.note_congestion(is_marked, header.flags.cwr);
         }
-        self.take_text(now, base, &segment, effect)
+        self.take_marked_text(now, base, &segment, is_unusual, effect)
     }
 
     /// Drops a segment whose timestamp is missing or old (RFC 7323 section 3.2, section 5.3 R1).
@@ -269,12 +270,25 @@ impl Synchronized {
         segment: &Arrival<'_>,
         effect: &mut Effect,
     ) -> Result<Transition, TcpDrop> {
+        self.take_marked_text(now, base, segment, false, effect)
+    }
+
+    /// Like [`Self::take_text`]. `is_unusual` is the result of [`Receiver::note_ecn`].
+    fn take_marked_text(
+        &mut self,
+        now: Instant,
+        base: &mut Base,
+        segment: &Arrival<'_>,
+        is_unusual: bool,
+        effect: &mut Effect,
+    ) -> Result<Transition, TcpDrop> {
         let header = segment.header;
         // RFC 9293 MUST-30, MUST-66: the urgent pointer is processed even if our receive window is zero.
         if let Some(pointer) = header.urgent {
             effect.urgent = self.rcv.urgent_ahead(header.seq + u32::from(pointer));
         }
-        let text = Text { seq: header.seq, len: segment.len(), push: header.flags.psh, fin: header.flags.fin };
+        let (len, push, fin) = (segment.len(), header.flags.psh, header.flags.fin);
+        let text = Text { seq: header.seq, len, push, fin, is_unusual };
         if text.len == 0 && !text.fin {
             return Ok(Transition::Stay);
         }

@@ -5,6 +5,9 @@ use std::net::IpAddr;
 
 /// Number of free bytes before each packet to send, in which the link header is written.
 pub(crate) const LINK_BYTES: usize = ETHERNET_HEADER_LEN;
+/// The Ethernet types of IPv4 and IPv6.
+pub(crate) const IPV4: u16 = 0x0800;
+pub(crate) const IPV6: u16 = 0x86dd;
 
 /// An Ethernet address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

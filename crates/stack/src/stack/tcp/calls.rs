@@ -236,6 +236,7 @@ impl<S: Storage> Stack<S> {
         write: impl FnOnce(&mut Connection<S>, &[u8]) -> Result<usize, SendError>,
     ) -> Result<usize, TcpError> {
         let tcp = &mut self.tcp;
+        tcp.prefetch_unless_latest(id.slot);
         let socket = application_socket(&mut tcp.sockets, id)?;
         let free = if tcp.buffers.are_scarce() {
             socket.connection.send_room_within(TCP_SOCKET_BYTES_FREE)
@@ -260,30 +261,17 @@ impl<S: Storage> Stack<S> {
         if taken == 0 {
             tcp.buffers.count(socket);
         }
-        self.used(now, id.slot);
-        Ok(taken)
-    }
-
-    /// Updates a connection after its application has written or read. Causes no event, because the application learns the new
-    /// readiness from the result of its call.
-    #[inline]
-    pub(super) fn used(&mut self, now: Instant, slot: u32) {
-        let tcp = &mut self.tcp;
-        let Some(socket) = tcp.sockets.get_mut(slot) else { return };
-        tcp.buffers.recount(socket);
-        if !socket.queued
-            && socket.connection.wants_transmit()
-            && !TcpSockets::queue(&mut tcp.pending, slot, socket, self.ip.routes_version)
-        {
-            self.enqueue(slot);
-            self.deliver_loopback(now);
+        if !TcpSockets::settle(&mut tcp.buffers, &mut tcp.pending, id.slot, socket, self.ip.routes_version) {
+            self.enqueue_anywhere(now, id.slot);
         }
+        Ok(taken)
     }
 
     /// Moves received bytes to `into` and returns their number. Returns `None` if no received bytes are available yet, and
     /// `Some(0)` if the peer has closed its direction.
     pub fn tcp_receive(&mut self, now: Instant, id: TcpId, into: &mut [u8]) -> Result<Option<usize>, TcpError> {
-        let socket = application_socket(&mut self.tcp.sockets, id)?;
+        let tcp = &mut self.tcp;
+        let socket = application_socket(&mut tcp.sockets, id)?;
         if socket.connection.awaits_bytes() {
             socket.announced_readiness.readable = false;
             return Ok(None);
@@ -291,8 +279,10 @@ impl<S: Storage> Stack<S> {
         let count = socket.connection.receive(now, into);
         socket.announced_readiness.readable = socket.connection.is_readable();
         if count > 0 {
-            socket.connection.give_back_receive_buffer(&mut self.tcp.buffers.spare);
-            self.used(now, id.slot);
+            socket.connection.give_back_receive_buffer(&mut tcp.buffers.spare);
+            if !TcpSockets::settle(&mut tcp.buffers, &mut tcp.pending, id.slot, socket, self.ip.routes_version) {
+                self.enqueue_anywhere(now, id.slot);
+            }
             return Ok(Some(count));
         }
         if into.is_empty() && socket.connection.received() > 0 {

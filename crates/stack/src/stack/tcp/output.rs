@@ -10,7 +10,7 @@ use crate::link::frame::{DeviceId, Marks};
 use crate::link::neighbour::NeighbourKey;
 use crate::sockets::settings::PacketClass;
 use crate::sockets::socket::{Egress, Socket};
-use crate::sockets::{Flow, NextStep, TcpId};
+use crate::sockets::{Flow, NextStep, TcpId, TcpSockets};
 use crate::stack::{Stack, Transmit};
 use crate::tcp::{FastSegment, Segment, SendRange, Storage};
 use crate::time::Instant;
@@ -59,6 +59,25 @@ impl<S: Storage> Stack<S> {
         match egress {
             Egress::Device { device, .. } => self.tcp.pending[usize::from(device.0)].push_back(slot),
             Egress::Local | Egress::Unreachable => self.tcp.own_pending.push_back(slot),
+        }
+    }
+
+    /// Looks up the egress of a connection that has something to send, and enqueues it. If its peer is this stack itself, its segments
+    /// are delivered at once.
+    #[inline(never)]
+    pub(super) fn enqueue_anywhere(&mut self, now: Instant, slot: u32) {
+        self.enqueue(slot);
+        self.deliver_loopback(now);
+    }
+
+    /// Updates a connection after its application has written or read. Causes no event, because the application learns the new
+    /// readiness from the result of its call.
+    #[inline]
+    pub(super) fn used(&mut self, now: Instant, slot: u32) {
+        let tcp = &mut self.tcp;
+        let Some(socket) = tcp.sockets.get_mut(slot) else { return };
+        if !TcpSockets::settle(&mut tcp.buffers, &mut tcp.pending, slot, socket, self.ip.routes_version) {
+            self.enqueue_anywhere(now, slot);
         }
     }
 
@@ -144,8 +163,14 @@ impl<S: Storage> Stack<S> {
             self.tcp.burst += 1;
             if !socket.connection.wants_transmit() {
                 socket.queued = false;
+                let (next, announces) = TcpSockets::rest_of(&mut self.tcp.buffers, &mut self.tcp.wheel, slot, socket);
                 self.leave(at);
-                self.come_to_rest(slot);
+                if announces {
+                    self.tcp.announce_progress(slot);
+                }
+                if next == NextStep::End {
+                    self.tcp.end(slot);
+                }
             } else if self.tcp.burst >= TCP_BURST_FRAMES {
                 self.tcp.burst = 0;
                 self.tcp.pending[at].rotate_left(1);

@@ -281,6 +281,12 @@ impl<S: Storage> Connection<S> {
         matches!(self.state, ConnectionState::Synchronized(_))
     }
 
+    /// Returns whether the state is TIME-WAIT or CLOSED.
+    #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.state, ConnectionState::TimeWait { .. } | ConnectionState::Closed)
+    }
+
     /// Closes the sending direction, while the receiving direction stays open (RFC 9293 section 3.6). A connection in SYN-SENT
     /// ends immediately.
     pub fn shutdown(&mut self, now: Instant) {

@@ -3,6 +3,7 @@
 use super::super::SendRange;
 use super::super::buffer::Storage;
 use super::{Connection, ConnectionState};
+use crate::wire::checksum::Sum;
 use crate::wire::tcp::Header;
 
 impl<S: Storage> Connection<S> {
@@ -67,6 +68,13 @@ impl<S: Storage> Connection<S> {
     #[inline]
     pub fn has_room_for_next(&self, payload_bytes: usize) -> bool {
         self.incoming.has_room(0, payload_bytes)
+    }
+
+    /// Writes a payload behind the received bytes, like [`ByteQueue::place_and_add`](super::super::buffer::ByteQueue). Unless
+    /// [`Connection::receive_fast`] accepts the payload afterwards, this has no effect.
+    #[inline]
+    pub(crate) fn place_and_add(&mut self, own: &[u8], rest: &[u8], sum: Sum) -> Option<Sum> {
+        self.incoming.place_and_add(own, rest, sum)
     }
 
     /// Returns how many more bytes fit into the send buffer if its memory grows to at most `bytes` bytes.

@@ -171,3 +171,42 @@ fn a_sack_block_splits_a_large_entry_only_between_segments() {
     board.check();
     assert_eq!(delivery.bytes, 300, "the rest was told before");
 }
+
+#[test]
+fn an_acknowledgement_of_the_only_entry_has_the_same_effect_by_the_short_and_the_long_way() {
+    let one = || {
+        let mut board = Scoreboard::new(seq(0));
+        board.push(at(1), seq(0), seq(250));
+        board
+    };
+    let after_later = || {
+        let mut board = ten();
+        sack(&mut board, 12, 100, 1000);
+        board.sent = Queue::default();
+        board.sent.push_back(Sent { start: seq(0), end: seq(100), at: at(1), fate: Fate::Flying, repeated: false });
+        (board.flying, board.sacked, board.sacked_segments) = (100, 0, 0);
+        board
+    };
+    let repeated = || {
+        let mut board = one();
+        board.lose_first();
+        board.repeat(at(2), seq(0), seq(250));
+        board
+    };
+    let (mut short, mut long) = (one(), one());
+    let mut delivery = Delivery::new(at(30), RTT, None, MSS);
+    long.acknowledge(seq(250), &mut delivery);
+    let only = short.acknowledge_only(at(30), seq(250), MSS).unwrap();
+    assert_eq!((only.bytes, only.segments, Some(only.rtt)), (delivery.bytes, delivery.segments, delivery.rtt));
+    assert_eq!((delivery.rtt_oldest, delivery.repeated, delivery.reordered), (delivery.rtt, false, false));
+    assert_eq!(format!("{short:?}"), format!("{long:?}"));
+    // Part of the entry, nothing, several entries, a lost one, a retransmission, and one that arrived behind a later one.
+    let mut lost = one();
+    lost.lose_first();
+    let others = [(one(), 100), (Scoreboard::new(seq(0)), 0), (ten(), 1_000), (lost, 250), (repeated(), 250)];
+    for (mut board, una) in others.into_iter().chain([(after_later(), 100)]) {
+        let before = format!("{board:?}");
+        assert!(board.acknowledge_only(at(30), seq(una), MSS).is_none(), "{before}");
+        assert_eq!(format!("{board:?}"), before);
+    }
+}

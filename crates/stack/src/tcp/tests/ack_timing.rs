@@ -1,6 +1,7 @@
 //! When data of the peer is acknowledged: at once, after a read of the application, or after a delay.
 
 use super::*;
+use crate::wire::tcp::IpEcn;
 
 /// A connection whose peer sends segments with PSH, each behind the one before.
 struct Receiving {
@@ -215,5 +216,70 @@ fn a_stream_of_small_writes_does_not_wait_for_delayed_acknowledgements() {
         }
         // After the request and the response, the receiver waits once in vain for an answer of its application.
         assert!(pair.now.since(begun) < ms(45), "{from}: {:?}", pair.now.since(begun));
+    }
+}
+
+/// A connection with classic ECN whose application answers requests, so that answers carry the acknowledgements.
+fn answering_with_ecn() -> Dialogue {
+    let now = Instant::from_ns(1_000_000_000);
+    let (syn, _) = header("SEC 5000:5000 mss 1000 sackok");
+    let config = Config { ecn: true, ..plain() };
+    let mut dialogue = Dialogue::begin(Connection::accept(now, config, &syn, initial(1_000)).unwrap());
+    dialogue.sends(&["SE 1000:1000 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 1001");
+    // The acknowledgements that are sent at once at the start.
+    for request in 0..20 {
+        let first = 5_001 + 100 * request;
+        dialogue.gets(&format!("P {first}:{} ack {}", first + 100, dialogue.sent_to.max(1_001)));
+        dialogue.read(100);
+        dialogue.write(100);
+        while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
+        dialogue.sent_to = 1_101 + 100 * request;
+    }
+    dialogue
+}
+
+#[test]
+fn after_a_packet_without_ect_on_a_connection_with_ecn_acknowledgements_are_sent_at_once() {
+    // The payload of the first packet, its ECN field, and whether a later packet without ECT is acknowledged at once.
+    for (ecn, at_once) in [(IpEcn::NotCapable, false), (IpEcn::Capable0, true), (IpEcn::Congestion, true)] {
+        let mut dialogue = answering_with_ecn();
+        let (first, _) = header("P 7001:7101 ack 3001");
+        let payload = stream(100);
+        assert_eq!(dialogue.connection.handle_segment(dialogue.now, &first, ecn, payload.as_slice(), 0), Ok(()));
+        dialogue.read(100);
+        dialogue.write(100);
+        while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
+        dialogue.gets("P 7101:7201 ack 3101");
+        let mark = if ecn == IpEcn::Congestion { "E" } else { "-" };
+        let acknowledgement = format!("{mark} 3101:3101 ack 7201");
+        let expected: &[&str] = if at_once { &[&acknowledgement] } else { &[] };
+        dialogue.sends(expected);
+    }
+}
+
+#[test]
+fn the_first_congestion_mark_lets_the_next_two_segments_be_acknowledged_at_once() {
+    let (usual, marked) = (IpEcn::Capable0, IpEcn::Congestion);
+    // The ECN fields of four packets, and whether each is acknowledged at once. Each packet with a mark is.
+    for (fields, at_once) in [
+        ([usual, usual, usual, usual], [false; 4]),
+        ([marked, usual, usual, usual], [true, true, false, false]),
+        ([usual, marked, usual, usual], [false, true, true, false]),
+        // Only the first mark before CWR counts.
+        ([marked, usual, marked, usual], [true, true, true, false]),
+    ] {
+        let mut dialogue = answering_with_ecn();
+        let mut is_marked = false;
+        for (first, (ecn, at_once)) in (7_001..).step_by(100).zip(fields.into_iter().zip(at_once)) {
+            let end = first + 100;
+            let (header, _) = header(&format!("P {first}:{end} ack 3001"));
+            let payload = stream(100);
+            assert_eq!(dialogue.connection.handle_segment(dialogue.now, &header, ecn, payload.as_slice(), 0), Ok(()));
+            is_marked |= ecn == marked;
+            let acknowledgement = format!("{} 3001:3001 ack {end}", if is_marked { "E" } else { "-" });
+            let expected: &[&str] = if at_once { &[&acknowledgement] } else { &[] };
+            dialogue.sends(expected);
+        }
     }
 }

@@ -291,6 +291,19 @@ fn a_lost_syn_ack_is_sent_again_and_the_data_behind_it_after_the_handshake() {
 }
 
 #[test]
+fn a_repeated_syn_does_not_delay_the_retransmission_of_the_syn_ack_of_a_fast_open() {
+    let mut dialogue = received(plain());
+    dialogue.after(480);
+    dialogue.refuses("S 5000:5100 mss 1000 fo 8_bytes.", TcpDrop::Duplicate);
+    dialogue.sends(&["S 1000:1000 ack 5101"]);
+    assert_eq!(dialogue.timeout(), ms(520));
+    dialogue.sends(&["S 1000:1000 ack 5101"]);
+    assert_eq!(dialogue.timeout(), ms(2_000));
+    dialogue.sends(&["S 1000:1000 ack 5101"]);
+    dialogue.ends();
+}
+
+#[test]
 fn data_of_a_repeated_syn_is_not_delivered_twice() {
     let mut dialogue = received(plain());
     dialogue.refuses("S 5000:5100 mss 1000 fo 8_bytes.", TcpDrop::Duplicate);
@@ -413,5 +426,21 @@ fn data_flows_both_ways_whichever_segment_of_a_fast_open_is_lost() {
             assert_eq!(pair.states(), [StateName::Established; 2]);
             pair.close();
         }
+    }
+}
+
+#[test]
+fn a_delayed_acknowledgement_of_the_syn_ack_gives_no_sample_if_it_acknowledges_data() {
+    for (written, sample_ms) in [(100, 20), (0, 220)] {
+        let mut dialogue = received(plain());
+        dialogue.after(200);
+        dialogue.write(written);
+        let end = 1_001 + written;
+        if written > 0 {
+            dialogue.sends(&[&format!("- 1001:{end} ack 5101")]);
+        }
+        dialogue.after(20);
+        dialogue.gets(&format!("- 5101:5101 ack {end}"));
+        assert_eq!(dialogue.connection.info().unwrap().rtt, Some(Duration::from_millis(sample_ms)));
     }
 }

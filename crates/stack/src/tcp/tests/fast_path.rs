@@ -83,7 +83,7 @@ fn data_that_acknowledges_all_sent_bytes_reuses_their_buffer() {
         timestamps: None,
         len: 10,
     };
-    let acked = dialogue.connection.receive_fast(dialogue.now, &plain, [1; 10].as_slice(), &mut spare);
+    let acked = dialogue.connection.receive_fast(dialogue.now, &plain, Some([1; 10].as_slice()), &mut spare);
     assert_eq!((acked, dialogue.connection.buffer_bytes(), spare.len()), (Some(100), held, TCP_SPARES_MAX));
     dialogue.ends();
 }

@@ -573,3 +573,16 @@ fn a_sack_block_that_begins_at_the_acknowledgement_number_is_ignored() {
     assert_eq!(dialogue.connection.info().unwrap().flight, 8_000);
     dialogue.ends();
 }
+
+// The peer repeats a lost segment, and this segment has the peer's current window.
+#[test]
+fn a_segment_that_acknowledges_new_data_sets_the_window_although_its_number_is_old() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.write(1_000);
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    for (seq, ack, window, is) in [(5_201, 1_001, 900, 900), (5_101, 2_001, 800, 800), (5_201, 1_001, 900, 800)] {
+        dialogue.gets(&format!("- {seq}:{seq} ack {ack} win {window}"));
+        assert_eq!(dialogue.connection.info().unwrap().peer_window, is, "{seq} {ack}");
+    }
+    dialogue.ends();
+}
