@@ -67,14 +67,20 @@ impl fmt::Display for Wrong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NeverSilent(node) => write!(f, "node {} sends without end", node.0),
-            Self::Spinning(node) => write!(f, "node {} does not move its deadline when woken", node.0),
-            Self::Restless(node) => write!(f, "node {} is woken without end", node.0),
+            Self::Spinning(node) => {
+                write!(f, "node {} keeps a deadline that has passed when the simulation wakes it", node.0)
+            }
+            Self::Restless(node) => write!(f, "the simulation wakes node {} again and again without an end", node.0),
             Self::NoSuchDevice(node, device) => write!(f, "node {} has no device {}", node.0, device.0),
-            Self::MarksNotAgreed(lane) => write!(f, "{lane}: a marked frame on a link that did not agree to marks"),
-            Self::TooManyPending => f.write_str("more events are pending than a world holds"),
-            Self::Unaccounted(lane) => write!(f, "{lane}: its frames do not add up"),
-            Self::NoProgress { within, what } => write!(f, "not within {within:?}: {what}"),
-            Self::LeftOver(what) => write!(f, "left over: {what}"),
+            Self::MarksNotAgreed(lane) => {
+                write!(f, "{lane}: a frame has a mark (checksum left out), but the link does not allow marks")
+            }
+            Self::TooManyPending => f.write_str("more events are pending than the simulation can hold"),
+            Self::Unaccounted(lane) => {
+                write!(f, "{lane}: the numbers of sent, delivered and dropped frames do not match")
+            }
+            Self::NoProgress { within, what } => write!(f, "this did not happen within {within:?}: {what}"),
+            Self::LeftOver(what) => write!(f, "left at the end of the simulation: {what}"),
             Self::Unlawful(what) => f.write_str(what),
             Self::Node(node, what) => write!(f, "node {}: {what}", node.0),
         }
@@ -153,8 +159,10 @@ pub enum StreamError {
 impl fmt::Display for StreamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Byte { at, wanted, got } => write!(f, "byte {at} of the stream is {got:#04x} and not {wanted:#04x}"),
-            Self::Beyond { sent, arrived } => write!(f, "{arrived} bytes arrived of {sent} sent"),
+            Self::Byte { at, wanted, got } => {
+                write!(f, "byte {at} of the stream is {got:#04x}, but should be {wanted:#04x}")
+            }
+            Self::Beyond { sent, arrived } => write!(f, "{arrived} bytes arrived, but {sent} bytes were sent"),
         }
     }
 }

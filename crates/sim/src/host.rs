@@ -253,9 +253,10 @@ impl Asking {
         while let Some(datagram) = receive(stack, self.socket)? {
             let (number, answer_bytes, body) = head(&datagram.bytes)?;
             let pending = usize::try_from(number).ok().and_then(|number| self.requests.get_mut(number));
-            let pending = pending.ok_or_else(|| format!("an answer to request {number}, which was never asked"))?;
+            let pending = pending
+                .ok_or_else(|| format!("an answer to request {number} arrived, but this request was never sent"))?;
             if answer_bytes != body.len() || body.len() != pending.request.answer_bytes {
-                return Err(format!("an answer of {} bytes to request {number}", body.len()));
+                return Err(format!("the answer to request {number} has the wrong length of {} bytes", body.len()));
             }
             check_body(number, ANSWER, body)?;
             pending.answered = true;
@@ -320,12 +321,12 @@ fn message(number: u32, kind: u64, body_bytes: usize, answer_bytes: usize) -> Ve
 
 /// Splits a message into the number of the request, the length of the answer, and the body.
 fn head(bytes: &[u8]) -> Result<(u32, usize, &[u8]), String> {
-    let cut = || format!("a datagram of {} bytes that nobody sent", bytes.len());
+    let cut = || format!("a datagram of {} bytes arrived that no program has sent", bytes.len());
     let (number, rest) = bytes.split_first_chunk().ok_or_else(cut)?;
     let (answer_bytes, body) = rest.split_first_chunk().ok_or_else(cut)?;
     let answer_bytes = usize::try_from(u32::from_be_bytes(*answer_bytes)).map_err(|_| cut())?;
     if answer_bytes > BODY_BYTES_MAX {
-        return Err(format!("a datagram about an answer of {answer_bytes} bytes"));
+        return Err(format!("a datagram requests an answer of {answer_bytes} bytes, which is more than allowed"));
     }
     Ok((u32::from_be_bytes(*number), answer_bytes, body))
 }

@@ -134,7 +134,7 @@ fn questions(mut world: World<Host>, seed: u64, rng: &mut Rng) -> Result<Outcome
     let links = world.link_row(&wires)?;
     let done = |world: &World<Host>| world.node_ids().all(|node| world.node(node).is_done());
     let well_at = plan(&mut world, rng, &links)?;
-    Ok(play(world, well_at, &Goal::new("questions over UDP", "every question is answered", &done)))
+    Ok(play(world, well_at, &Goal::new("requests over UDP", "every request is answered", &done)))
 }
 
 fn new_world<N: Node>(seed: u64, show: Show) -> World<N> {

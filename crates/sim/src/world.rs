@@ -323,7 +323,7 @@ impl<N: Node> World<N> {
                 let wrong = match lane.in_flight() {
                     _ if !lane.is_balanced() => Wrong::Unaccounted(lane_id),
                     0 => continue,
-                    frames => Wrong::LeftOver(format!("{lane_id}: {frames} frames on their way")),
+                    frames => Wrong::LeftOver(format!("{lane_id}: {frames} frames are still on their way")),
                 };
                 return Err(Violation { at: self.now, what: wrong });
             }

@@ -195,7 +195,7 @@ fn answered(world: &World<Any>) -> bool {
 
 /// All is answered by then, and in the end nothing is left.
 fn finish(world: &mut World<Any>, by: Instant) {
-    world.run_until_done(by, "every question is answered", answered).unwrap();
+    world.run_until_done(by, "every request is answered", answered).unwrap();
     world.run_until(world.now() + MS * 1_200_000).unwrap();
     world.check_at_rest().unwrap();
 }

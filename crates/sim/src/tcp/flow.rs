@@ -184,17 +184,21 @@ impl Flow {
             self.head.extend_from_slice(bytes);
             let Ok(whole) = <[u8; HEAD_BYTES]>::try_from(self.head.as_slice()) else { return Ok(()) };
             let script = parse_head(whole).filter(|script| *script < self.scripts.len());
-            let script = script.ok_or_else(|| format!("a connection begins with {whole:?}"))?;
+            let script = script
+                .ok_or_else(|| format!("a connection begins with {whole:?}, which is not the number of a script"))?;
             match &self.part {
                 Some(part) if part.script != script => {
-                    return Err(format!("script {} and not {script} was expected", part.script));
+                    return Err(format!(
+                        "a connection belongs to script {}, but received the number of script {script}",
+                        part.script
+                    ));
                 }
                 Some(_) => {}
                 None => self.know(now, script),
             }
             return Ok(());
         }
-        let part = self.part.as_mut().ok_or("bytes arrived before the number")?;
+        let part = self.part.as_mut().ok_or("bytes arrived before the number of the script")?;
         part.peer.received(bytes).map_err(|error| format!("script {}, {:?}: {error}", part.script, self.side))?;
         if !part.conduct.read_pause.is_zero() {
             self.read_due = now + part.conduct.read_pause;
@@ -206,7 +210,7 @@ impl Flow {
     fn read_the_end(&mut self, stack: &mut Stack, now: Instant) -> Step {
         let again = stack.tcp_receive(now, self.id, &mut [0; 64]);
         if again != Ok(Some(0)) {
-            return Err(format!("after the end {again:?} was received"));
+            return Err(format!("a read after the end of the stream returned {again:?}"));
         }
         if self.part.is_some() {
             return Ok(None);
@@ -219,10 +223,10 @@ impl Flow {
     fn fail(&mut self, stack: &mut Stack, now: Instant, failure: Failure) -> Step {
         let again = stack.tcp_receive(now, self.id, &mut [0; 64]);
         if again != if self.ended { Ok(Some(0)) } else { Err(TcpError::Failed(failure)) } {
-            return Err(format!("after {failure:?} {again:?} was received"));
+            return Err(format!("after the failure {failure:?}, a read returned {again:?}"));
         }
         if stack.tcp_send(now, self.id, b"x").is_ok() {
-            return Err(format!("after {failure:?} bytes were taken"));
+            return Err(format!("after the failure {failure:?}, the stack accepted bytes to send"));
         }
         stack.tcp_close(now, self.id).map_err(|error| format!("closing: {error:?}"))?;
         Ok(Some(self.over(Last::Failed(failure))))
@@ -302,7 +306,7 @@ impl Flow {
                 stack.tcp_shutdown(now, self.id).map_err(|error| format!("shutting down: {error:?}"))?;
                 self.shut = true;
                 if stack.tcp_send(now, self.id, b"x").is_ok() {
-                    return Err("bytes were taken after shutting down".to_owned());
+                    return Err("the stack accepted bytes to send after the program had shut down its side".to_owned());
                 }
                 self.ended
             }
@@ -315,14 +319,19 @@ impl Flow {
         if !close {
             return Ok(None);
         }
-        let state = stack.tcp_state(self.id).map_err(|error| format!("asking for the state: {error:?}"))?;
+        let state = stack
+            .tcp_state(self.id)
+            .map_err(|error| format!("reading the state of the connection failed: {error:?}"))?;
         if self.ended && !self.is_legal(state) {
-            return Err(format!("script {script}, {:?}: closing in state {state:?}", self.side));
+            return Err(format!(
+                "script {script}, side {:?}: the program closes the connection in state {state:?}, which is not possible",
+                self.side
+            ));
         }
         self.shut = true;
         stack.tcp_close(now, self.id).map_err(|error| format!("closing: {error:?}"))?;
         if stack.tcp_state(self.id) != Err(TcpError::Closed) {
-            return Err("a closed connection has a name".to_owned());
+            return Err("the stack still knows a connection that the program has closed".to_owned());
         }
         Ok(Some(self.over(Last::Closed)))
     }

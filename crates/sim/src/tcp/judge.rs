@@ -15,7 +15,7 @@ use crate::trace::Side;
 pub fn judge(scripts: &[Script], reports: &[Report]) -> Result<(), String> {
     let mut sides = vec![[None; 2]; scripts.len()];
     for report in reports {
-        let slot = sides.get_mut(report.script).ok_or_else(|| format!("{report:?} is of no script"))?;
+        let slot = sides.get_mut(report.script).ok_or_else(|| format!("the report {report:?} belongs to no script"))?;
         let at = usize::from(report.side == Side::B);
         let leeway = scripts.get(report.script).map(|script| script.leeway);
         match slot[at] {
@@ -31,14 +31,16 @@ pub fn judge(scripts: &[Script], reports: &[Report]) -> Result<(), String> {
                     ..first
                 });
             }
-            Some(other) => return Err(format!("{other:?} and {report:?} are the same side")),
+            Some(other) => return Err(format!("the reports {other:?} and {report:?} are from the same side")),
         }
     }
     for (number, (script, sides)) in scripts.iter().zip(&sides).enumerate() {
         let [a, b] = sides;
-        let a = a.ok_or_else(|| format!("script {number}: nothing of the side that opens"))?;
-        judge_script(script, &a, b.as_ref())
-            .map_err(|what| format!("script {number}: {what}: {script:?}, {a:?}, {b:?}"))?;
+        let a =
+            a.ok_or_else(|| format!("script {number}: there is no report from the side that opens the connection"))?;
+        judge_script(script, &a, b.as_ref()).map_err(|what| {
+            format!("script {number}: {what}; script: {script:?}; report of side A: {a:?}; report of side B: {b:?}")
+        })?;
     }
     Ok(())
 }
@@ -50,17 +52,17 @@ fn judge_script(script: &Script, a: &Report, b: Option<&Report>) -> Result<(), &
         return b.map_or(Ok(()), |b| judge_stream(b, Some(a)));
     }
     if script.is_eligible() && b.is_none() {
-        return Err("the other side has no such connection");
+        return Err("the other side has no report of this connection");
     }
     for (own, peer) in [(Some(a), b), (b, Some(a))] {
         let Some(own) = own else { continue };
         judge_stream(own, peer)?;
         judge_end(script, own, peer)?;
         if script.is_eligible() && !is_complete(script, own) {
-            return Err("it was cut short and nothing allows that");
+            return Err("the exchange ended early, although neither the script nor a fault ends it");
         }
         if closes_well(script, own, peer) && peer.is_some_and(|peer| own.read != peer.written) {
-            return Err("what was written before closing was lost");
+            return Err("bytes that a program wrote before it closed the connection were lost");
         }
     }
     Ok(())
@@ -69,15 +71,17 @@ fn judge_script(script: &Script, a: &Report, b: Option<&Report>) -> Result<(), &
 fn judge_stream(own: &Report, peer: Option<&Report>) -> Result<(), &'static str> {
     let sent = peer.map_or(0, |peer| peer.written);
     if own.read > sent {
-        return Err("more arrived than was written");
+        return Err("more bytes arrived than the other side had written");
     }
     if !own.ended {
         return Ok(());
     }
     match peer {
         Some(peer) if peer.shut && own.read == sent => Ok(()),
-        Some(peer) if peer.shut => Err("the end was reported before everything had arrived"),
-        Some(_) | None => Err("an end was reported that no program made"),
+        Some(peer) if peer.shut => {
+            Err("the stack reported the end of the stream before all of the peer's bytes had arrived")
+        }
+        Some(_) | None => Err("the stack reported the end of a stream that the peer program had not ended"),
     }
 }
 
@@ -86,20 +90,26 @@ fn judge_end(script: &Script, own: &Report, peer: Option<&Report>) -> Result<(),
     let conduct = script.conduct(own.side);
     let aborts = matches!(conduct.end, End::AbortAfter(_));
     match own.last {
-        Last::Closed if aborts => Err("it was closed by a program that resets"),
+        Last::Closed if aborts => Err("a program closed the connection, but its script says reset"),
         Last::Closed if conduct.end == End::Close => Ok(()),
         Last::Closed if own.ended => Ok(()),
-        Last::Closed => Err("it was closed before the end"),
+        Last::Closed => Err("the connection was closed before the stream had ended"),
         Last::Aborted if aborts => Ok(()),
-        Last::Aborted => Err("it was reset by a program that does not"),
+        Last::Aborted => Err("a program reset the connection, but its script does not say reset"),
         Last::Failed(Failure::Reset) if script.leeway.refused || resets(script, peer) => Ok(()),
-        Last::Failed(Failure::Reset) => Err("it was reset by nobody"),
+        Last::Failed(Failure::Reset) => Err("the connection was reset, but neither program had reset it"),
         Last::Failed(Failure::Refused) if script.leeway.refused || resets(script, peer) => Ok(()),
-        Last::Failed(Failure::Refused) => Err("it was refused by nobody"),
+        Last::Failed(Failure::Refused) => Err("the connection was refused, but neither side had refused it"),
         Last::Failed(Failure::TimedOut) if script.leeway.timed_out => Ok(()),
-        Last::Failed(Failure::TimedOut) => Err("it timed out although everything is well in time"),
-        Last::Failed(Failure::Unreachable) => Err("it found no way, which nothing said"),
-        Last::Failed(Failure::Aborted) => Err("its own reset was reported to it"),
+        Last::Failed(Failure::TimedOut) => {
+            Err("the connection timed out, although the script has no fault that delays it so long")
+        }
+        Last::Failed(Failure::Unreachable) => {
+            Err("the connection was reported as unreachable, but no ICMP error had said so")
+        }
+        Last::Failed(Failure::Aborted) => {
+            Err("the stack reported to a program the reset that the program itself had requested")
+        }
     }
 }
 
@@ -182,21 +192,25 @@ mod tests {
         let abort = script([End::AbortAfter(Duration::ZERO), End::Shutdown]);
         let aborted = Report { read: 0, ended: false, shut: false, last: Last::Aborted, ..a };
         for (script, reports, what) in [
-            (script(CALM), vec![a], "the other side has no such connection"),
-            (script(CALM), vec![b], "nothing of the side that opens"),
-            (script(CALM), vec![a, a, b], "are the same side"),
-            (script(CALM), vec![Report { script: 1, ..a }], "is of no script"),
-            (script(CALM), vec![a, Report { written: 9, ..b }], "more arrived than was written"),
-            (script(CALM), vec![a, Report { read: 9, ..b }], "before everything had arrived"),
-            (script(CALM), vec![a, Report { read: 9, ended: false, ..b }], "closed before the end"),
-            (script(CALM), vec![a, Report { last: RESET, ..b }], "reset by nobody"),
-            (script(CALM), vec![Report { last: Last::Aborted, ..a }, b], "a program that does not"),
-            (abort, vec![a, b], "closed by a program that resets"),
-            (abort, vec![aborted, b], "an end was reported that no program made"),
-            (close, vec![Report { ended: false, ..a }, Report { read: 9, ended: false, last: RESET, ..b }], "was lost"),
-            (close, vec![a, Report { last: Last::Failed(Failure::TimedOut), ..b }], "everything is well in time"),
-            (close, vec![a, Report { last: Last::Failed(Failure::Unreachable), ..b }], "found no way"),
-            (close, vec![a, Report { last: Last::Failed(Failure::Aborted), ..b }], "its own reset"),
+            (script(CALM), vec![a], "the other side has no report of this connection"),
+            (script(CALM), vec![b], "no report from the side that opens"),
+            (script(CALM), vec![a, a, b], "are from the same side"),
+            (script(CALM), vec![Report { script: 1, ..a }], "belongs to no script"),
+            (script(CALM), vec![a, Report { written: 9, ..b }], "more bytes arrived than the other side had written"),
+            (script(CALM), vec![a, Report { read: 9, ..b }], "before all of the peer's bytes had arrived"),
+            (script(CALM), vec![a, Report { read: 9, ended: false, ..b }], "closed before the stream had ended"),
+            (script(CALM), vec![a, Report { last: RESET, ..b }], "neither program had reset it"),
+            (script(CALM), vec![Report { last: Last::Aborted, ..a }, b], "its script does not say reset"),
+            (abort, vec![a, b], "a program closed the connection"),
+            (abort, vec![aborted, b], "the stack reported the end of a stream that the peer program had not ended"),
+            (
+                close,
+                vec![Report { ended: false, ..a }, Report { read: 9, ended: false, last: RESET, ..b }],
+                "were lost",
+            ),
+            (close, vec![a, Report { last: Last::Failed(Failure::TimedOut), ..b }], "the connection timed out"),
+            (close, vec![a, Report { last: Last::Failed(Failure::Unreachable), ..b }], "reported as unreachable"),
+            (close, vec![a, Report { last: Last::Failed(Failure::Aborted), ..b }], "the program itself had requested"),
             (
                 script([End::Shutdown, End::Close]),
                 vec![Report { last: Last::Failed(Failure::Refused), ..a }],

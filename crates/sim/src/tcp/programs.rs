@@ -173,16 +173,24 @@ impl Programs {
             match ready {
                 TcpEvent::Connection(id) => {
                     let flow = self.flows.iter_mut().find(|flow| flow.id == id);
-                    let flow = flow.ok_or_else(|| format!("an event of {id:?}, which no program has"))?;
-                    let state = stack.tcp_readiness(id).map_err(|error| format!("an event of {id:?}: {error:?}"))?;
+                    let flow = flow.ok_or_else(|| {
+                        format!("the stack reported an event of {id:?}, but no program has this socket")
+                    })?;
+                    let state = stack
+                        .tcp_readiness(id)
+                        .map_err(|error| format!("reading an event of connection {id:?} failed: {error:?}"))?;
                     flow.note_readiness(state);
                     // An ICMP error or an unresponsive peer does not end the connection, so the program continues.
                     let taken = stack.tcp_take_soft_error(id);
-                    taken.map_err(|error| format!("the soft error of {id:?}: {error:?}"))?;
+                    taken.map_err(|error| format!("reading the soft error of connection {id:?} failed: {error:?}"))?;
                 }
                 TcpEvent::Listener(id) => {
                     let listening = self.listening.iter_mut().find(|listening| listening.id == Some(id));
-                    listening.ok_or_else(|| format!("an event of {id:?}, which no program has"))?.acceptable = true;
+                    listening
+                        .ok_or_else(|| {
+                            format!("the stack reported an event of {id:?}, but no program has this socket")
+                        })?
+                        .acceptable = true;
                 }
             }
         }

@@ -120,7 +120,10 @@ fn a_frame_and_its_echo_take_a_round_trip() {
     send(&mut world, A, b"hello");
     world.run_until(ms(19)).unwrap();
     assert_eq!((world.node(A).inbox.len(), world.now()), (0, ms(19)));
-    assert_eq!(world.check_at_rest().unwrap_err().what, Wrong::LeftOver("link 0 b>a: 1 frames on their way".into()));
+    assert_eq!(
+        world.check_at_rest().unwrap_err().what,
+        Wrong::LeftOver("link 0 b>a: 1 frames are still on their way".into())
+    );
     world.run_until(ms(20)).unwrap();
     assert_eq!(world.node(B).inbox, [(ms(10), DeviceId(0), b"hello".to_vec())]);
     assert_eq!(world.node(A).inbox, [(ms(20), DeviceId(0), b"hello".to_vec())]);
