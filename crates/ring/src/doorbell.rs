@@ -10,12 +10,12 @@
 use crate::clock::Ticks;
 use crate::limits::DOORBELL_PIPE_BYTES;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::fs::{Mode, OFlags, fcntl_getfl, fcntl_setfl, open};
 use rustix::io::{Errno, read, retry_on_intr, write};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use rustix::thread::sched_getcpu;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Makes a doorbell and returns both of its ends. The control program sends each end to a guest.
 ///
@@ -23,7 +23,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// Returns an error if the host has no descriptors or memory left.
 pub fn pair() -> io::Result<(NotifyFd, WakeFd)> {
     let (wake_fd, notify_fd) = pipe()?;
-    Ok((NotifyFd(notify_fd), WakeFd(wake_fd)))
+    Ok((NotifyFd { pipe: notify_fd, reader: None }, WakeFd(wake_fd)))
 }
 
 /// Makes a non-blocking pipe of one page and returns its read end and its write end. All pipes between processes of a virtual
@@ -94,7 +94,11 @@ pub enum Notified {
 
 /// The notify descriptor: the sender's end.
 #[derive(Debug)]
-pub struct NotifyFd(OwnedFd);
+pub struct NotifyFd {
+    pipe: OwnedFd,
+    /// A read end of the same pipe, which is never read.
+    reader: Option<OwnedFd>,
+}
 
 impl NotifyFd {
     /// Creates the value from the write end of a doorbell, which the control program sent, and makes the descriptor non-blocking.
@@ -102,14 +106,35 @@ impl NotifyFd {
     /// # Errors
     /// Returns an error if the descriptor's flags cannot be set.
     pub fn from_fd(fd: OwnedFd) -> io::Result<Self> {
-        Ok(Self(non_blocking(fd)?))
+        Ok(Self { pipe: non_blocking(fd)?, reader: None })
     }
 
-    /// Sends a notification, in one system call that does not block. The program has to ignore SIGPIPE, as Rust programs do by
-    /// default.
+    /// Opens a read end of this descriptor's pipe, for [`NotifyFd::keep_reader`].
+    ///
+    /// # Errors
+    /// Returns an error if the process has no `/proc`, or no descriptors left.
+    pub fn open_reader(fd: impl AsFd) -> io::Result<OwnedFd> {
+        let path = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
+        Ok(open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?)
+    }
+
+    /// Keeps a read end of the pipe open. A notification then raises no SIGPIPE after the receiver has closed its end or is dead. The
+    /// result is [`Notified::Sent`] or [`Notified::Full`] in this case, and only the wake descriptor reports the hang-up.
+    #[must_use]
+    pub fn keep_reader(self, reader: OwnedFd) -> Self {
+        Self { reader: Some(reader), ..self }
+    }
+
+    /// Returns the notify descriptor, and the read end that is kept open.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        [self.pipe.as_fd()].into_iter().chain(self.reader.iter().map(AsFd::as_fd))
+    }
+
+    /// Sends a notification, in one system call that does not block. A program that does not ignore SIGPIPE, as Rust programs do by
+    /// default, has to keep a read end open ([`NotifyFd::keep_reader`]).
     pub fn notify(&self) -> Notified {
         let bytes = Notification::here().to_bytes();
-        match retry_on_intr(|| write(&self.0, &bytes)) {
+        match retry_on_intr(|| write(&self.pipe, &bytes)) {
             Ok(_) => Notified::Sent,
             Err(Errno::AGAIN) => Notified::Full,
             Err(_) => Notified::Gone,
@@ -178,7 +203,7 @@ fn non_blocking(fd: OwnedFd) -> io::Result<OwnedFd> {
 
 impl AsFd for NotifyFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.pipe.as_fd()
     }
 }
 
@@ -190,7 +215,7 @@ impl AsFd for WakeFd {
 
 impl From<NotifyFd> for OwnedFd {
     fn from(notify_fd: NotifyFd) -> Self {
-        notify_fd.0
+        notify_fd.pipe
     }
 }
 
@@ -252,6 +277,18 @@ mod tests {
         let (notify_fd, wake_fd) = pair().unwrap();
         drop(wake_fd);
         assert_eq!(notify_fd.notify(), Notified::Gone);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no /proc")]
+    fn a_notification_with_a_kept_read_end_finds_the_pipe_whole() {
+        let (notify_fd, wake_fd) = pair().unwrap();
+        let reader = NotifyFd::open_reader(&notify_fd).unwrap();
+        let notify_fd = notify_fd.keep_reader(reader);
+        assert_eq!(notify_fd.descriptors().count(), 2);
+        drop(wake_fd);
+        while notify_fd.notify() == Notified::Sent {}
+        assert_eq!(notify_fd.notify(), Notified::Full);
     }
 
     #[test]

@@ -27,22 +27,36 @@ impl Notifier {
     }
 
     #[cfg(not(loom))]
-    pub(crate) fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
-        std::os::fd::AsFd::as_fd(&*self.notify_fd)
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = std::os::fd::BorrowedFd<'_>> {
+        self.notify_fd.descriptors()
     }
 
     /// Sends a notification if the new `index` has reached the peer's notify threshold. One notification for each threshold is enough,
     /// because the peer sets a new threshold before it sleeps again.
     #[inline]
     pub(crate) fn changed(&mut self, index: u64, threshold: u64) {
+        if self.is_due(index, threshold) {
+            self.notify();
+        }
+    }
+
+    /// Decides as [`Notifier::changed`] does. Returns the descriptor on which the caller sends the notification, if it is due.
+    pub(crate) fn take(&mut self, index: u64, threshold: u64) -> Option<Arc<NotifyFd>> {
+        self.is_due(index, threshold).then(|| {
+            self.counters.sent += 1;
+            Arc::clone(&self.notify_fd)
+        })
+    }
+
+    #[inline]
+    fn is_due(&mut self, index: u64, threshold: u64) -> bool {
         let requested = threshold != 0 && threshold <= index && threshold != self.notified_at;
         if requested {
             self.notified_at = threshold;
         } else if !self.always {
             self.counters.suppressed += 1;
-            return;
         }
-        self.notify();
+        requested || self.always
     }
 
     #[inline(never)]

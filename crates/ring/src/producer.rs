@@ -120,10 +120,10 @@ impl Producer {
         self.shape
     }
 
-    /// Returns the descriptor over which this side notifies the other one.
+    /// Returns the descriptors with which this side notifies the other one ([`crate::NotifyFd::descriptors`]).
     #[cfg(not(loom))]
-    pub fn notify_descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.notifier.descriptor()
+    pub fn notify_descriptors(&self) -> impl Iterator<Item = std::os::fd::BorrowedFd<'_>> {
+        self.notifier.descriptors()
     }
 
     /// Sets whether frames share a buffer until it is full or [`Producer::publish`] is called. The default is false.
@@ -234,6 +234,27 @@ impl Producer {
         }
     }
 
+    /// Publishes all committed frames without a notification, because the peer need not read them before something else wakes it. The
+    /// next publication, or [`Producer::notify`], sends the notification if the peer still requests it. Returns whether there were frames.
+    pub fn publish_quietly(&mut self) -> bool {
+        let has_frames = self.fill > 0;
+        if has_frames {
+            self.expose();
+        }
+        has_frames
+    }
+
+    /// Sends the notification of an earlier quiet publication, if the peer requests it.
+    pub fn notify(&mut self) {
+        self.notifier.changed(self.published, self.peer.load(FRAMES_NOTIFY_THRESHOLD));
+    }
+
+    /// Returns the notify descriptor if the peer requests a notification of an earlier quiet publication. The caller sends the
+    /// notification on this descriptor, without using the producer meanwhile.
+    pub fn take_notification(&mut self) -> Option<Arc<NotifyFd>> {
+        self.notifier.take(self.published, self.peer.load(FRAMES_NOTIFY_THRESHOLD))
+    }
+
     /// Returns the number of buffers that are known to be free. The peer's index is read only if no buffer is known to be free.
     ///
     /// # Errors
@@ -341,9 +362,16 @@ impl Producer {
         is_long || filled == self.shape.buffer_count()
     }
 
-    /// Ends the buffer that is being filled, and publishes it.
+    /// Ends the buffer that is being filled, publishes it, and sends a notification if the peer requested one.
     #[inline(never)]
     fn close(&mut self) {
+        self.expose();
+        self.notifier.changed(self.published, self.peer.load(FRAMES_NOTIFY_THRESHOLD));
+    }
+
+    /// Ends the buffer that is being filled, and publishes it.
+    #[inline]
+    fn expose(&mut self) {
         let (fill, len) = self.last;
         let head = self.at(self.shape.head_at(self.buffer, fill));
         let filled = self.buffer + 1;
@@ -366,7 +394,6 @@ impl Producer {
         // SeqCst, paired with the fence in `Consumer::declare_asleep`: either the consumer sees the new index, or this side sees
         // the consumer's new threshold.
         fence(Ordering::SeqCst);
-        self.notifier.changed(self.published, self.peer.load(FRAMES_NOTIFY_THRESHOLD));
     }
 
     #[inline]

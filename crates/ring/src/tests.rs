@@ -1,6 +1,7 @@
 //! Both ends of a link in one process: what goes in comes out, what asks for a ring gets one, what lies is found out.
 #![expect(clippy::unwrap_used, reason = "a test says what it wants by failing")]
 
+mod quiet;
 mod rounds;
 
 use crate::clock::Ticks;
