@@ -9,7 +9,7 @@
 use crate::client::ApplicationEnd;
 use crate::shape;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::net::{
     self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
@@ -69,7 +69,8 @@ pub enum Question {
 /// A message of the broker to a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// What the process needs to make its memory. Descriptors: the notify descriptor and the wake descriptor.
+    /// What the process needs to make its memory. Descriptors: the notify descriptor, the wake descriptor, and a read end of the notify
+    /// descriptor's pipe, which protects the process from SIGPIPE.
     Terms(Terms),
     /// Descriptors: the memory files of the guest's ring and arena.
     Memory,
@@ -284,7 +285,15 @@ impl Conversation {
     /// # Errors
     /// Returns an error if the broker refuses, if it has ended, or if it does not answer in time.
     pub fn ask(&self, question: &Question, descriptors: &[BorrowedFd<'_>]) -> io::Result<(Answer, Vec<OwnedFd>)> {
-        send(&self.0, &question.write(), descriptors)?;
+        self.pose(question, descriptors)?;
+        self.await_answer()
+    }
+
+    fn pose(&self, question: &Question, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        send(&self.0, &question.write(), descriptors)
+    }
+
+    fn await_answer(&self) -> io::Result<(Answer, Vec<OwnedFd>)> {
         await_packet(&self.0)?;
         let (bytes, descriptors) = receive(&self.0)?.ok_or(io::ErrorKind::UnexpectedEof)?;
         match Answer::parse(&bytes) {
@@ -319,12 +328,18 @@ impl Conversation {
     /// Returns an error if the broker or the guest refuses, or if the host has too little memory.
     pub fn attach(&self) -> io::Result<ApplicationEnd> {
         let invalid = || io::Error::from(io::ErrorKind::InvalidData);
-        let (Answer::Terms(terms), doorbell) = self.ask(&Question::Attach, &[])? else { return Err(invalid()) };
-        let half = HalfEnd::new(terms)?;
+        self.pose(&Question::Attach, &[])?;
+        // This process does whatever needs no answer while the others work on the answer.
+        let ring = own_ring()?;
+        let (Answer::Terms(terms), doorbell) = self.await_answer()? else { return Err(invalid()) };
+        let half = HalfEnd::with_ring(terms, ring)?;
         let memory: Vec<BorrowedFd<'_>> = half.memory.iter().map(AsFd::as_fd).collect();
-        let (Answer::Memory, memory) = self.ask(&Question::Memory, &memory)? else { return Err(invalid()) };
-        let doorbell = doorbell.try_into().map_err(|_| invalid())?;
-        half.complete(doorbell, memory.try_into().map_err(|_| invalid())?)
+        self.pose(&Question::Memory, &memory)?;
+        let doorbell: Vec<OwnedFd> = doorbell.into_iter().map(out_of_the_way).collect();
+        let [notify, wake, reader] = <[OwnedFd; 3]>::try_from(doorbell).map_err(|_| invalid())?;
+        let (notify, wake) = (NotifyFd::from_fd(notify)?.keep_reader(reader), WakeFd::from_fd(wake)?);
+        let (Answer::Memory, memory) = self.await_answer()? else { return Err(invalid()) };
+        half.complete(notify, wake, memory.try_into().map_err(|_| invalid())?)
     }
 }
 
@@ -332,6 +347,15 @@ impl AsFd for Conversation {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
+}
+
+/// The least number of the descriptors that siga has in an unmodified program.
+pub const DESCRIPTOR_NUMBER_MIN: i32 = 500;
+
+/// Moves a descriptor to a large number. Shells and servers choose small numbers themselves (`exec 5<FILE`), and those must be free.
+/// If the process may not have such large numbers, the descriptor stays.
+pub fn out_of_the_way(descriptor: OwnedFd) -> OwnedFd {
+    fcntl_dupfd_cloexec(&descriptor, DESCRIPTOR_NUMBER_MIN).unwrap_or(descriptor)
 }
 
 /// The memory that an application makes for its link to a guest, before it has the guest's memory.
@@ -350,21 +374,22 @@ impl HalfEnd {
     /// # Errors
     /// Returns an error if the host has too little memory.
     pub fn new(terms: Terms) -> io::Result<Self> {
+        Self::with_ring(terms, own_ring()?)
+    }
+
+    fn with_ring(terms: Terms, (ring, ring_memory): (OwnMemory, OwnedFd)) -> io::Result<Self> {
         let bytes = usize::try_from(terms.arena_bytes).map_err(|_| io::ErrorKind::InvalidData)?;
-        let (ring, ring_memory) = OwnMemory::create(shape().ok_or(io::ErrorKind::InvalidData)?)?;
         let (arena, arena_memory) = OwnArena::create(bytes)?;
         Ok(Self { terms, ring, arena, memory: [ring_memory, arena_memory] })
     }
 
-    /// Completes the link. `doorbell` has the notify descriptor and the wake descriptor, `memory` the memory files of the guest's
-    /// ring and arena.
+    /// Completes the link. `memory` has the memory files of the guest's ring and arena.
     ///
     /// # Errors
     /// Returns an error if a descriptor is not what it should be.
-    pub fn complete(self, doorbell: [OwnedFd; 2], memory: [OwnedFd; 2]) -> io::Result<ApplicationEnd> {
+    pub fn complete(self, notify: NotifyFd, wake: WakeFd, memory: [OwnedFd; 2]) -> io::Result<ApplicationEnd> {
         let unusable = |error: MapError| io::Error::other(error.to_string());
-        let ([notify, wake], [ring, arena]) = (doorbell, memory);
-        let (notify, wake) = (NotifyFd::from_fd(notify)?, WakeFd::from_fd(wake)?);
+        let [ring, arena] = memory;
         let ring = PeerMemory::map(ring, shape().ok_or(io::ErrorKind::InvalidData)?).map_err(unusable)?;
         let peer = PeerArena::map(arena, self.arena.len()).map_err(unusable)?;
         let Terms { waiting, colocate, .. } = self.terms;
@@ -376,6 +401,11 @@ impl HalfEnd {
             colocate,
         })
     }
+}
+
+/// Makes the memory of the ring, whose size does not depend on the guest.
+fn own_ring() -> io::Result<(OwnMemory, OwnedFd)> {
+    OwnMemory::create(shape().ok_or(io::ErrorKind::InvalidData)?)
 }
 
 fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {

@@ -7,10 +7,12 @@
 
 mod calls;
 mod connection;
+mod counters;
 mod datagrams;
 mod events;
 mod inspect;
 mod link;
+mod notifications;
 mod sharing;
 #[cfg(test)]
 mod tests;
@@ -25,15 +27,15 @@ use crate::limits::{
 use crate::options::{ConnectionInfo, Readiness, SendFlags, SocketOptions};
 use crate::record::{Command, Event, Number};
 use connection::{Connection, Kind, Pool, Socket, Stage};
+pub use counters::ClientCounters;
 pub use inspect::NextDatagram;
 use link::GuestLink;
 pub use sharing::{SharedKind, SharedSocket};
 use siga_ring::Link;
 use siga_ring::arena::{OwnArena, PeerArena};
-use siga_ring::clock::{Rate, Ticks};
-use siga_ring::counters::{ConsumerCounters, ProducerCounters};
+use siga_ring::clock::Ticks;
 use siga_ring::wait::policy::Mode;
-use siga_ring::wait::{Sources, WaitCounters, Waiter};
+use siga_ring::wait::{Sources, Waiter};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::net::{Shutdown, SocketAddr};
@@ -54,27 +56,6 @@ pub struct ApplicationEnd {
     pub waiting: Mode,
     /// Whether a sleeping application moves to the CPU of the thread that wakes it, while this saves time (co-location).
     pub colocate: bool,
-}
-
-/// The counters of a client.
-#[derive(Debug, Clone, Copy)]
-pub struct ClientCounters {
-    /// Counters of the ring with commands.
-    pub commands: ProducerCounters,
-    /// Counters of the ring with events.
-    pub events: ConsumerCounters,
-    /// Counters and times of waiting.
-    pub wait: WaitCounters,
-    /// Rate of the clock with which all these times were measured.
-    pub rate: Rate,
-    /// Number of bytes copied out of the guest's arena.
-    pub copied_bytes: u64,
-    /// Time of the copies out of the guest's arena and out of the ring with events, in ticks.
-    pub copy_ticks: Ticks,
-    /// Number of sockets that exist.
-    pub sockets: usize,
-    /// Number of free bytes in this process's arena.
-    pub free_bytes: usize,
 }
 
 /// Sockets of a stack in another process.
@@ -132,6 +113,8 @@ pub struct Client {
     record: Vec<u8>,
     /// The guest's answer to the last command that shared or inherited sockets.
     shared: Option<bool>,
+    /// The connection that a call of `accept` takes now, and its listener.
+    accepting: Option<(Number, Number)>,
     ended: Option<(ErrorKind, String)>,
 }
 
@@ -141,15 +124,23 @@ fn under_way(arena: &OwnArena, free: &[u32]) -> usize {
 }
 
 impl Client {
-    /// Creates a client of the guest at the other end of the link.
+    /// Creates a client of the guest at the other end of the link. Other threads can end its waits ([`Client::wake`]).
     ///
     /// # Errors
     /// Returns an error if the host has no descriptors left.
     pub fn new(end: ApplicationEnd) -> io::Result<Self> {
+        let mut client = Self::without_wake(end);
+        client.link.make_calls()?;
+        Ok(client)
+    }
+
+    /// Creates a client that no other thread wakes, and that therefore needs fewer descriptors and system calls. Its caller sends
+    /// notifications ([`Client::take_notification`]) and records them ([`Client::note_notification`]).
+    pub fn without_wake(end: ApplicationEnd) -> Self {
         let ApplicationEnd { link, arena, peer, waiting, colocate } = end;
         let free = Extent::all_blocks(arena.len());
-        Ok(Self {
-            link: GuestLink::new(link)?,
+        Self {
+            link: GuestLink::new(link),
             arena,
             free,
             peer,
@@ -166,8 +157,9 @@ impl Client {
             next_look: Ticks(0),
             record: Vec::new(),
             shared: None,
+            accepting: None,
             ended: None,
-        })
+        }
     }
 
     /// Returns whether commands are unsent or bytes of closed connections are still in flight.
@@ -206,13 +198,22 @@ impl Client {
     pub fn accept(&mut self, listener: Number) -> io::Result<(Number, SocketAddr)> {
         self.alive()?;
         self.ask_pool(listener)?;
-        let socket = self.socket(listener)?;
-        let Kind::Listener { incoming, pool } = &mut socket.kind else { return Err(ErrorKind::InvalidInput.into()) };
-        let accepted = incoming.pop_front().ok_or(ErrorKind::WouldBlock)?;
-        if *pool == Pool::Own {
-            self.send_command(listener, Command::Accepted { count: 1 });
-            self.drain_commands();
-        }
+        let accepted = loop {
+            let socket = self.socket(listener)?;
+            let Kind::Listener { incoming, pool } = &mut socket.kind else {
+                return Err(ErrorKind::InvalidInput.into());
+            };
+            let accepted = incoming.pop_front().ok_or(ErrorKind::WouldBlock)?;
+            if *pool == Pool::Own {
+                self.send_command(listener, Command::Accepted { count: 1 });
+                self.drain_commands();
+                break accepted;
+            }
+            if self.confirm(accepted, listener) {
+                break accepted;
+            }
+            self.alive()?;
+        };
         // Before `accept`, the connection must not be announced. Now it can be.
         self.socket(accepted)?.announced = false;
         self.announce(accepted);
@@ -275,7 +276,7 @@ impl Client {
         }
         let flags = SendFlags { end_of_record: flags.end_of_record && sent == bytes.len(), ..flags };
         self.send_command(socket, Command::Send { extents, flags });
-        self.link.commands.publish();
+        self.link.publish();
         Ok(sent)
     }
 
@@ -352,6 +353,12 @@ impl Client {
             }
             Kind::Listener { .. } => {}
             Kind::Datagrams(_) | Kind::Reserved => return Err(ErrorKind::InvalidInput.into()),
+        }
+        let known = self.socket(socket)?;
+        if known.stage == Stage::Asked {
+            // An application often sets options just after it has begun to open a connection. It does not wait for the guest's answer.
+            known.later = Some(Box::new(*options));
+            return Ok(());
         }
         self.await_made(socket)?;
         self.send_command_now(socket, Command::Set { options: *options });
@@ -440,7 +447,7 @@ impl Client {
         Ok(match &known.kind {
             Kind::Connection(connection) => connection.readiness(in_all),
             Kind::Listener { incoming, pool } => {
-                let is_offered = matches!(pool, Pool::Shared { is_offered: true, .. });
+                let is_offered = matches!(pool, Pool::Shared(shared) if shared.has_offer());
                 Readiness { readable: !incoming.is_empty() || is_offered, writable: false, closed: false }
             }
             Kind::Datagrams(datagrams) => {
@@ -458,7 +465,7 @@ impl Client {
             return false;
         }
         let now = Ticks::now();
-        if self.link.was_woken() || now >= self.next_look {
+        if self.link.is_notified() || now >= self.next_look {
             self.next_look = Ticks(now.0 + self.waiter.rate().span(WAKE_FD_INTERVAL).0);
             self.link.look();
             // Check the guest's index here too. Without this, a violation would be found only when this side has no free buffer.
@@ -490,7 +497,7 @@ impl Client {
             }
         }
         if count == 0 && self.link.hung_up {
-            self.give_up_guest(ErrorKind::NotConnected, "the guest has ended".to_owned());
+            self.give_up_guest(ErrorKind::NetworkDown, "the guest has ended".to_owned());
         }
         let span = self.waiter.rate().span(READ_REPORT_INTERVAL).0;
         let is_recent = self.read.is_some_and(|(_, _, at)| now.0.saturating_sub(at.0) < span);
@@ -515,23 +522,8 @@ impl Client {
         None
     }
 
-    /// Returns the counters of this client.
-    pub fn counters(&self) -> ClientCounters {
-        let events = self.link.events.counters();
-        ClientCounters {
-            commands: self.link.commands.counters(),
-            events,
-            wait: self.waiter.counters(),
-            rate: self.waiter.rate(),
-            copied_bytes: self.peer.copied_bytes(),
-            copy_ticks: Ticks(events.copy_ticks.0 + self.peer.copy_ticks().0),
-            sockets: self.sockets.len(),
-            free_bytes: self.free.len() * BLOCK_BYTES,
-        }
-    }
-
-    /// Returns an eventfd. A write to this eventfd ends a wait.
-    pub fn wake(&self) -> Arc<OwnedFd> {
+    /// Returns an eventfd. A write to this eventfd ends a wait. Returns `None` for a client that no other thread wakes.
+    pub fn wake(&self) -> Option<Arc<OwnedFd>> {
         self.link.wake()
     }
 
@@ -541,7 +533,8 @@ impl Client {
             return;
         }
         self.report_read();
-        self.link.commands.publish();
+        self.link.publish();
+        self.notify();
         let rate = self.waiter.rate();
         let deadline = time.map(|time| Ticks(Ticks::now().0.saturating_add(rate.span(time).0)));
         let Ok(_woken) = self.waiter.wait(&mut self.link, deadline);
@@ -564,14 +557,14 @@ impl Client {
     }
 
     /// Returns the descriptor on which the guest's notifications arrive. Like [`Client::descriptor`], it is readable when there may be
-    /// work, but a write to [`Client::wake`] does not make it readable. Unlike the other descriptor, it is no set of epoll, so
-    /// several sets can watch it exclusively (`EPOLLEXCLUSIVE`).
+    /// work, but a write to the eventfd of [`Client::wake`] does not make it readable. Unlike the other descriptor, it is no set of
+    /// epoll, so several sets can watch it exclusively (`EPOLLEXCLUSIVE`).
     pub fn notifications(&self) -> BorrowedFd<'_> {
         self.link.notifications()
     }
 
     /// Returns all descriptors that the client needs. A program must not close them.
-    pub fn descriptors(&self) -> [BorrowedFd<'_>; 4] {
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.link.descriptors()
     }
 
@@ -584,6 +577,10 @@ impl Client {
 /// Waits until the bytes of closed connections are delivered, as long as the guest makes progress within [`ANSWER_TIME_MAX`].
 impl Drop for Client {
     fn drop(&mut self) {
+        // A child that has abandoned the client has no memory of the link.
+        if self.ended.is_none() {
+            self.notify();
+        }
         let mut until = Instant::now() + ANSWER_TIME_MAX;
         let mut left = usize::MAX;
         while self.lingers() && Instant::now() < until {

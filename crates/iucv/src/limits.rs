@@ -39,6 +39,9 @@ pub const CONSUMED_UNREPORTED_MAX: usize = 32 << 10;
 pub const READ_REPORT_INTERVAL: Duration = Duration::from_micros(20);
 /// Maximum number of connections of one listener that the guest has announced and the application has not yet accepted.
 pub const INCOMING_MAX: u32 = 64;
+/// Maximum number of connections of a pooled listener that an application expects in advance. A program that accepts them late gets
+/// fewer.
+pub const EXPECTED_MAX: u32 = 16;
 /// Maximum number of sockets that one record names as shared. A record without numbers shares all sockets.
 pub const SHARED_NUMBERS_MAX: usize = 4_096;
 /// Maximum number of bytes in an application's queue of received datagrams. Further datagrams are dropped.

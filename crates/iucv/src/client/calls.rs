@@ -1,7 +1,7 @@
 //! Code that several methods of the client share: sending commands to the guest and waiting for its answers.
 
 use super::Client;
-use super::connection::{Connection, Kind, Socket, Stage};
+use super::connection::{Connection, Kind, Pool, Socket, Stage};
 use crate::BLOCK_BYTES;
 use crate::extent::{Extent, Extents, size};
 use crate::limits::{ANSWER_TIME_MAX, APPLICATION_SOCKETS_MAX};
@@ -86,7 +86,7 @@ impl Client {
     /// Sends and publishes a command.
     pub(super) fn send_command_now(&mut self, number: Number, command: Command) {
         self.send_command(number, command);
-        self.link.commands.publish();
+        self.link.publish();
         self.drain_commands();
     }
 
@@ -129,7 +129,7 @@ impl Client {
             }
             self.guest_stalled = false;
         }
-        self.link.commands.publish();
+        self.link.publish();
         // While no block is free, room for commands does not help these sockets. Only an event of the guest, which frees blocks,
         // can let them continue.
         let could_go_on = !self.starved.is_empty() && !self.free.is_empty();
@@ -288,13 +288,19 @@ impl Client {
             Stage::Unwanted | Stage::Closing => {}
             Stage::Made(_) => {
                 socket.stage = Stage::Closing;
-                let orphans = match &mut socket.kind {
-                    Kind::Listener { incoming, .. } => std::mem::take(incoming),
-                    Kind::Connection(_) | Kind::Datagrams(_) | Kind::Reserved => VecDeque::new(),
+                let (orphans, is_shared) = match &mut socket.kind {
+                    Kind::Listener { incoming, pool } => (std::mem::take(incoming), *pool != Pool::Own),
+                    Kind::Connection(_) | Kind::Datagrams(_) | Kind::Reserved => (VecDeque::new(), false),
                 };
-                orphans.into_iter().for_each(|orphan| self.give_up(orphan, Command::Abort));
+                for orphan in orphans {
+                    if is_shared {
+                        self.give_back(orphan, number);
+                    } else {
+                        self.give_up(orphan, Command::Abort);
+                    }
+                }
                 self.send_command(number, command);
-                self.link.commands.publish();
+                self.link.publish();
             }
         }
     }

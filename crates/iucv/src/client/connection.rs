@@ -5,7 +5,7 @@ use crate::extent::{Extent, size};
 use crate::limits::{
     ARRIVALS_HELD_MAX, CROWDED_FROM_BYTES, CROWDED_SEND_BYTES_MAX, SEND_BYTES_MAX, SEND_TIMES_HELD_MAX,
 };
-use crate::options::{ConnectionInfo, Delivery, Readiness, SendTime};
+use crate::options::{ConnectionInfo, Delivery, Readiness, SendTime, SocketOptions};
 use crate::record::{Arrival, Number, Status};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -20,11 +20,13 @@ pub(super) struct Socket {
     pub(super) announced: bool,
     /// Times of sent bytes or datagrams that the application has not taken.
     pub(super) send_times: VecDeque<SendTime>,
+    /// Options that the application has set before the guest has made the socket.
+    pub(super) later: Option<Box<SocketOptions>>,
 }
 
 impl Socket {
     pub(super) fn new(kind: Kind, stage: Stage, announced: bool) -> Self {
-        Self { kind, stage, announced, send_times: VecDeque::new() }
+        Self { kind, stage, announced, send_times: VecDeque::new(), later: None }
     }
 
     pub(super) fn add_send_times(&mut self, times: Vec<SendTime>) {
@@ -62,8 +64,31 @@ pub(super) enum Kind {
 pub(super) enum Pool {
     /// The guest announces each connection to this application, which is the only one.
     Own,
-    /// Several applications accept the connections. `is_offered` is true if some may wait.
-    Shared { is_offered: bool, asks: Ask },
+    /// Several applications accept the connections.
+    Shared(Shared),
+}
+
+/// What an application knows of a pooled listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shared {
+    /// True if connections may wait in the guest.
+    pub(super) is_offered: bool,
+    pub(super) asks: Ask,
+    /// How many connections the guest will hand over that this application has asked for in advance.
+    pub(super) expected: u32,
+    /// How many connections this application asks for in advance.
+    pub(super) depth: u32,
+}
+
+impl Shared {
+    pub(super) fn new(asks: Ask) -> Self {
+        Self { is_offered: false, asks, expected: 0, depth: 1 }
+    }
+
+    /// Returns whether the guest has a connection for this application if it asks for one.
+    pub(super) fn has_offer(&self) -> bool {
+        self.is_offered && self.expected == 0
+    }
 }
 
 /// The command about a pooled listener that the guest has not answered.

@@ -89,7 +89,7 @@ impl Client {
             return Err(self.starve(socket));
         }
         self.send_command(socket, Command::SendTo { to, with, bytes: bytes.to_vec() });
-        self.link.commands.publish();
+        self.link.publish();
         Ok(bytes.len())
     }
 

@@ -1,6 +1,6 @@
 //! Handles events of the guest. The client checks each event against its own state before it applies the event.
 
-use super::connection::{Ask, Connection, Datagram, Kind, Pool, Socket, Stage};
+use super::connection::{Ask, Connection, Datagram, Kind, Pool, Shared, Socket, Stage};
 use super::{Client, under_way};
 use crate::extent::size;
 use crate::limits::{APPLICATION_SOCKETS_MAX, DATAGRAM_QUEUE_BYTES_MAX, INCOMING_MAX};
@@ -19,7 +19,7 @@ impl Socket {
                 Ok(())
             }
             Kind::Connection(_) | Kind::Datagrams(_) | Kind::Listener { .. } | Kind::Reserved => {
-                Err("statistics that the application did not request")
+                Err("the guest sent statistics that the application did not request")
             }
         }
     }
@@ -35,7 +35,7 @@ impl Client {
             self.shared = Some(done);
             return Ok(());
         }
-        let socket = self.sockets.get_mut(&number).ok_or("a socket that does not exist")?;
+        let socket = self.sockets.get_mut(&number).ok_or("the guest sent an event for a socket that does not exist")?;
         match event {
             Event::Made { local } => self.handle_made(number, local),
             Event::Refused { why } => self.handle_refused(number, why),
@@ -46,7 +46,7 @@ impl Client {
                 }
                 Ok(())
             }
-            Event::Gone => Err("the end of a socket that the application did not release"),
+            Event::Gone => Err("the guest sent the end of a socket that the application did not release"),
             Event::Info(info) => socket.handle_info(info),
             Event::SendTimes { times } => match &socket.kind {
                 Kind::Connection(_) | Kind::Datagrams(_) => {
@@ -54,12 +54,15 @@ impl Client {
                     self.announce(number);
                     Ok(())
                 }
-                Kind::Listener { .. } | Kind::Reserved => Err("transmit times for a socket that does not send"),
+                Kind::Listener { .. } | Kind::Reserved => {
+                    Err("the guest sent transmit times for a socket that does not send")
+                }
             },
             Event::Moved => self.handle_use(number, false),
             Event::Yours => self.handle_use(number, true),
             Event::Offer => self.handle_pool(number, true),
             Event::NoneWaiting => self.handle_pool(number, false),
+            Event::Withdrawn => self.handle_withdrawn(number),
             Event::Datagram { .. }
             | Event::Group { .. }
             | Event::TooLong
@@ -72,7 +75,7 @@ impl Client {
     /// Applies an event of a datagram socket.
     fn handle_datagrams(&mut self, number: Number, event: Event) -> Result<(), &'static str> {
         let Some(Socket { kind: Kind::Datagrams(datagrams), stage, .. }) = self.sockets.get_mut(&number) else {
-            return Err("a datagram event for a socket without datagrams");
+            return Err("the guest sent a datagram event for a socket without datagrams");
         };
         match event {
             Event::Datagram { from, bytes, at, delivery } => {
@@ -85,7 +88,7 @@ impl Client {
                 Ok(())
             }
             Event::Group { .. } | Event::Connected { .. } if datagrams.unanswered == 0 => {
-                Err("an answer without a request")
+                Err("the guest sent an answer without a request")
             }
             Event::Group { failure } => {
                 datagrams.unanswered -= 1;
@@ -120,15 +123,21 @@ impl Client {
             | Event::Yours
             | Event::Offer
             | Event::NoneWaiting
-            | Event::SendTimes { .. } => Err("an event that is not a datagram event"),
+            | Event::Withdrawn
+            | Event::SendTimes { .. } => {
+                Err("the guest sent an event to a datagram socket that is not a datagram event")
+            }
         }
     }
 
     fn handle_made(&mut self, number: Number, local: SocketAddr) -> Result<(), &'static str> {
-        let socket = self.sockets.get_mut(&number).ok_or("a socket that does not exist")?;
+        let socket = self.sockets.get_mut(&number).ok_or("the guest sent an event for a socket that does not exist")?;
         match socket.stage {
             Stage::Asked => {
                 socket.stage = Stage::Made(local);
+                if let Some(options) = socket.later.take() {
+                    self.send_command(number, Command::Set { options: *options });
+                }
                 Ok(())
             }
             Stage::Unwanted => {
@@ -136,12 +145,14 @@ impl Client {
                 self.send_command(number, Command::Close);
                 Ok(())
             }
-            Stage::Made(_) | Stage::Refused(_) | Stage::Closing => Err("a socket that already exists"),
+            Stage::Made(_) | Stage::Refused(_) | Stage::Closing => {
+                Err("the guest created a socket that already exists")
+            }
         }
     }
 
     fn handle_refused(&mut self, number: Number, why: ErrorKind) -> Result<(), &'static str> {
-        let socket = self.sockets.get_mut(&number).ok_or("a socket that does not exist")?;
+        let socket = self.sockets.get_mut(&number).ok_or("the guest sent an event for a socket that does not exist")?;
         match socket.stage {
             Stage::Asked => {
                 socket.stage = Stage::Refused(why);
@@ -155,17 +166,21 @@ impl Client {
                 self.sockets.remove(&number);
                 Ok(())
             }
-            Stage::Made(_) | Stage::Refused(_) | Stage::Closing => Err("a refusal for a socket that already exists"),
+            Stage::Made(_) | Stage::Refused(_) | Stage::Closing => {
+                Err("the guest sent a refusal for a socket that already exists")
+            }
         }
     }
 
     fn handle_status(&mut self, number: Number, status: Status) -> Result<(), &'static str> {
         let (arena_bytes, in_all) = (self.peer.len(), under_way(&self.arena, &self.free));
         let Some(Socket { kind: Kind::Connection(connection), stage, .. }) = self.sockets.get_mut(&number) else {
-            return Err("a connection state for a socket without a connection");
+            return Err("the guest sent a connection state for a socket without a connection");
         };
         let before = connection.readiness(in_all);
-        connection.follow(status, arena_bytes, &mut self.free).ok_or("an impossible connection state")?;
+        connection
+            .follow(status, arena_bytes, &mut self.free)
+            .ok_or("the guest sent an impossible connection state")?;
         let now = connection.readiness(under_way(&self.arena, &self.free));
         // Other connections may have freed blocks since a send on this connection was refused, so announce the socket if it can
         // send again.
@@ -188,34 +203,46 @@ impl Client {
         remote: SocketAddr,
     ) -> Result<(), &'static str> {
         if number < GUEST_NUMBERS || self.sockets.contains_key(&number) {
-            return Err("a socket number that is not allowed");
+            return Err("the guest used a socket number that is not allowed");
         }
         // `APPLICATION_SOCKETS_MAX` applies separately to the sockets that the application numbered and to those that the guest
         // numbered.
         let full = self.sockets.len() >= 2 * APPLICATION_SOCKETS_MAX;
-        let of = self.sockets.get_mut(&listener).ok_or("a connection for a socket that does not listen")?;
+        let of =
+            self.sockets.get_mut(&listener).ok_or("the guest sent a connection for a socket that does not listen")?;
         let wanted = of.stage != Stage::Closing;
         let Kind::Listener { incoming, pool } = &mut of.kind else {
-            return Err("a connection for a socket that does not listen");
+            return Err("the guest sent a connection for a socket that does not listen");
         };
-        match pool {
-            Pool::Shared { asks: Ask::Nothing, .. } => return Err("a connection that the application did not request"),
-            Pool::Shared { asks: asks @ Ask::Connection, .. } => *asks = Ask::Nothing,
+        let is_shared = match pool {
+            // The application does not ask for a connection while it expects one.
+            Pool::Shared(Shared { expected, .. }) if *expected > 0 => {
+                *expected -= 1;
+                true
+            }
+            Pool::Shared(Shared { asks: Ask::Nothing, .. }) => {
+                return Err("the guest sent a connection that the application did not request");
+            }
+            Pool::Shared(Shared { asks: asks @ Ask::Connection, .. }) => {
+                *asks = Ask::Nothing;
+                true
+            }
             // The answer to the command `Pool` follows the connections that were announced before.
-            Pool::Shared { asks: Ask::Pool, .. } | Pool::Own => {}
-        }
+            Pool::Shared(Shared { asks: Ask::Pool, .. }) | Pool::Own => false,
+        };
         if full || incoming.len() >= size(INCOMING_MAX) {
-            return Err("more connections than allowed");
+            return Err("the guest sent more connections than allowed");
         }
         if wanted {
             incoming.push_back(number);
         }
         let kind = Kind::Connection(Box::new(Connection::new(remote)));
         self.sockets.insert(number, Socket::new(kind, Stage::Made(local), true));
-        if wanted {
-            self.announce(listener);
-        } else {
-            self.abort(number);
+        match (wanted, is_shared) {
+            (true, _) => self.announce(listener),
+            // Another application may accept the connection.
+            (false, true) => self.give_back(number, listener),
+            (false, false) => self.abort(number),
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Calls that look at received bytes and at the state of a connection, and change neither.
+//! Calls that look at received bytes and at the state of a connection or of the client, and change neither.
 
 use super::Client;
 use super::connection::{Connection, Datagram, Kind, Socket};
@@ -19,6 +19,11 @@ pub struct NextDatagram {
 }
 
 impl Client {
+    /// Returns whether the client has ended ([`Client::ended`]).
+    pub fn has_ended(&self) -> bool {
+        self.ended.is_some()
+    }
+
     /// Copies received bytes as [`Client::receive`] does, but leaves them for the next receive (`MSG_PEEK` of Linux).
     ///
     /// # Errors

@@ -1,11 +1,12 @@
 //! The link to the guest, and the descriptors that an application waits for.
 
 use crate::ROOM;
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
 use siga_ring::doorbell::Notification;
 use siga_ring::ready_set::ReadySet;
 use siga_ring::wait::Sources;
-use siga_ring::{Consumer, Link, Producer, WakeFd};
+use siga_ring::{Consumer, Link, NotifyFd, Producer, WakeFd};
 use std::convert::Infallible;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,22 +23,33 @@ pub(super) struct GuestLink {
     /// True if the guest's process has ended.
     pub(super) hung_up: bool,
     wake_fd: WakeFd,
-    wake: Arc<OwnedFd>,
-    wakes: ReadySet<ReadyKey>,
-    /// Keys of ready descriptors that are not handled yet.
-    ready: Vec<ReadyKey>,
+    /// `None` if no other thread ends the waits of this client.
+    calls: Option<Calls>,
+    /// The descriptors that are ready and not read yet.
+    ready: Ready,
     asleep: bool,
+    /// Whether commands were published, and the guest has received no notification of them yet.
+    owes_notification: bool,
     looks: u32,
     /// The last notification that was received. The waiter uses it for co-location.
     pub(super) last_notification: Option<Notification>,
 }
 
-#[derive(Debug, Clone, Copy)]
-enum ReadyKey {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Ready {
     /// The guest has sent a notification, or its process has ended.
-    Guest,
+    guest: bool,
     /// Another thread of this process wants to end the wait.
-    Call,
+    call: bool,
+}
+
+/// The descriptors with which other threads wait for this client, and end its waits.
+#[derive(Debug)]
+struct Calls {
+    /// An eventfd.
+    wake: Arc<OwnedFd>,
+    /// The set of the eventfd and of the descriptor of notifications.
+    all: ReadySet<()>,
 }
 
 /// Number of polls of memory between two polls of descriptors. A poll of descriptors is a system call, which takes about as long
@@ -45,30 +57,51 @@ enum ReadyKey {
 const LOOKS_A_SYSTEM_CALL: u32 = 64;
 
 impl GuestLink {
-    pub(super) fn new(link: Link) -> io::Result<Self> {
+    pub(super) fn new(link: Link) -> Self {
         let Link { producer: mut commands, consumer: events, wake_fd } = link;
         commands.set_packing(true);
-        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let mut wakes = ReadySet::new()?;
-        wakes.add(&wake_fd, ReadyKey::Guest)?;
-        wakes.add(&*wake, ReadyKey::Call)?;
-        Ok(Self {
+        Self {
             commands,
             events,
             wants_room: false,
             hung_up: false,
             wake_fd,
-            wake,
-            wakes,
-            ready: Vec::new(),
+            calls: None,
+            ready: Ready::default(),
             asleep: false,
+            owes_notification: false,
             looks: 0,
             last_notification: None,
-        })
+        }
+    }
+
+    /// Publishes the commands that were sent. Sends the guest a notification if it requests one. Without other descriptors, the caller
+    /// does this later ([`GuestLink::take_notification`]).
+    pub(super) fn publish(&mut self) {
+        if self.calls.is_some() {
+            self.commands.publish();
+        } else {
+            self.owes_notification |= self.commands.publish_quietly();
+        }
+    }
+
+    /// Returns the notify descriptor if the guest requests a notification of published commands.
+    pub(super) fn take_notification(&mut self) -> Option<Arc<NotifyFd>> {
+        std::mem::take(&mut self.owes_notification).then(|| self.commands.take_notification()).flatten()
+    }
+
+    /// Makes the descriptors with which other threads wait for this client, and end its waits.
+    pub(super) fn make_calls(&mut self) -> io::Result<()> {
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let mut all = ReadySet::new()?;
+        all.add(&self.wake_fd, ())?;
+        all.add(&*wake, ())?;
+        self.calls = Some(Calls { wake, all });
+        Ok(())
     }
 
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.wakes.descriptor()
+        self.calls.as_ref().map_or_else(|| self.notifications(), |calls| calls.all.descriptor())
     }
 
     /// Returns the descriptor on which the guest's notifications arrive.
@@ -77,12 +110,13 @@ impl GuestLink {
     }
 
     /// Returns all descriptors of the link.
-    pub(super) fn descriptors(&self) -> [BorrowedFd<'_>; 4] {
-        [self.wakes.descriptor(), self.commands.notify_descriptor(), self.wake_fd.as_fd(), self.wake.as_fd()]
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let calls = self.calls.iter().flat_map(|calls| [calls.all.descriptor(), calls.wake.as_fd()]);
+        self.commands.notify_descriptors().chain([self.wake_fd.as_fd()]).chain(calls)
     }
 
-    pub(super) fn wake(&self) -> Arc<OwnedFd> {
-        Arc::clone(&self.wake)
+    pub(super) fn wake(&self) -> Option<Arc<OwnedFd>> {
+        self.calls.as_ref().map(|calls| Arc::clone(&calls.wake))
     }
 
     /// Returns whether there is room for a command of any kind.
@@ -91,33 +125,60 @@ impl GuestLink {
         self.commands.has_room(ROOM).unwrap_or(true)
     }
 
-    /// Returns whether the descriptors must be checked, because a notification was requested or a descriptor is ready.
-    pub(super) fn was_woken(&self) -> bool {
-        self.asleep || !self.ready.is_empty()
+    /// Returns whether the descriptors must be checked, because a notification may have arrived or a descriptor is ready.
+    pub(super) fn is_notified(&mut self) -> bool {
+        if self.ready != Ready::default() {
+            return true;
+        }
+        // Without other descriptors, the caller records notifications. The guest sends one when there are events, or room for commands.
+        let is_recorded = self.calls.is_none();
+        self.asleep && (!is_recorded || self.events.is_ready().unwrap_or(true) || self.wants_room && self.has_room())
     }
 
-    /// Checks the descriptors without waiting, and reads notifications.
+    /// Records that the descriptor of notifications was readable.
+    pub(super) fn note_notification(&mut self) {
+        self.ready.guest = true;
+    }
+
+    /// Reads the notifications, without waiting.
     pub(super) fn look(&mut self) {
-        self.wakes.wait(Some(Duration::ZERO), &mut self.ready);
-        self.take_rings();
-    }
-
-    fn take_rings(&mut self) {
         self.events.awake();
         self.asleep = false;
-        for source in self.ready.drain(..) {
-            match source {
-                // If the doorbell cannot be read, the next poll finds the hang-up.
-                ReadyKey::Guest => {
-                    if let Ok(heard) = self.wake_fd.drain() {
-                        self.hung_up |= heard.hung_up;
-                        self.last_notification = heard.last;
-                    }
-                }
-                // The read does not block. It fails if the eventfd was read before, which does no harm.
-                ReadyKey::Call => _ = rustix::io::read(&self.wake, &mut [0; 8]),
-            }
+        let ready = std::mem::take(&mut self.ready);
+        // Without a wait before, each descriptor may be ready.
+        let is_unknown = ready == Ready::default();
+        // If the doorbell cannot be read, the next read finds the hang-up.
+        if (ready.guest || is_unknown)
+            && let Ok(heard) = self.wake_fd.drain()
+        {
+            self.hung_up |= heard.hung_up;
+            self.last_notification = heard.last.or(self.last_notification);
         }
+        if (ready.call || is_unknown)
+            && let Some(calls) = &self.calls
+        {
+            // The read does not block. It fails if no thread has called, which does no harm.
+            let _ = rustix::io::read(&calls.wake, &mut [0; 8]);
+        }
+    }
+
+    /// Waits until a descriptor is ready, for up to `time` (`None`: without a limit). A program in a sandbox often may use this system
+    /// call and not those of epoll.
+    fn poll(&mut self, time: Option<Duration>) {
+        let time = time.map(|time| Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 3_600, tv_nsec: 0 }));
+        let call = self.calls.as_ref().map_or_else(|| self.wake_fd.as_fd(), |calls| calls.wake.as_fd());
+        let mut entries = [
+            PollFd::from_borrowed_fd(self.wake_fd.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(call, PollFlags::IN),
+        ];
+        let count = if self.calls.is_some() { 2 } else { 1 };
+        match poll(&mut entries[..count], time.as_ref()) {
+            Ok(_) => {}
+            Err(Errno::INTR | Errno::NOMEM) => return,
+            Err(error) => unreachable!("open descriptors can be waited for: {error}"),
+        }
+        let is_ready = |at: usize| at < count && !entries[at].revents().is_empty();
+        self.ready = Ready { guest: self.ready.guest || is_ready(0), call: self.ready.call || is_ready(1) };
     }
 }
 
@@ -127,11 +188,11 @@ impl Sources for GuestLink {
     fn is_ready(&mut self) -> Result<bool, Infallible> {
         self.looks += 1;
         if self.looks.is_multiple_of(LOOKS_A_SYSTEM_CALL) {
-            self.wakes.wait(Some(Duration::ZERO), &mut self.ready);
+            self.poll(Some(Duration::ZERO));
         }
         // After a violation the result is true, because the next use of the link returns the violation.
         Ok(self.hung_up
-            || !self.ready.is_empty()
+            || self.ready != Ready::default()
             || self.events.is_ready().unwrap_or(true)
             || self.wants_room && self.has_room())
     }
@@ -144,12 +205,17 @@ impl Sources for GuestLink {
     }
 
     fn sleep(&mut self, time: Option<Duration>) -> Result<(), Infallible> {
-        self.wakes.wait(time, &mut self.ready);
+        self.poll(time);
         Ok(())
     }
 
     fn awake(&mut self) {
-        self.take_rings();
+        if self.ready != Ready::default() {
+            self.look();
+        } else {
+            self.events.awake();
+            self.asleep = false;
+        }
     }
 
     /// Counts the bytes of commands and events, not those in the arenas.

@@ -6,9 +6,9 @@
 //! 4. The guest closes a socket when its last holder has closed it or has ended.
 
 use super::Client;
-use super::connection::{Ask, Connection, Datagrams, Kind, Pool, Socket, Stage, Use};
-use crate::limits::{ANSWER_TIME_MAX, APPLICATION_SOCKETS_MAX};
-use crate::record::{Command, Number, ShareKey};
+use super::connection::{Ask, Connection, Datagrams, Kind, Pool, Shared, Socket, Stage, Use};
+use crate::limits::{ANSWER_TIME_MAX, APPLICATION_SOCKETS_MAX, EXPECTED_MAX};
+use crate::record::{Command, GUEST_NUMBERS, Number, ShareKey};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -71,6 +71,7 @@ impl Client {
             };
             if kind == SharedKind::Listener {
                 self.pool(number)?;
+                self.give_back_incoming(number)?;
             }
             shared.push(SharedSocket { number, local, kind });
         }
@@ -130,39 +131,117 @@ impl Client {
                     let connection = Connection { used: Use::Inherited, ..Connection::new(*remote) };
                     Kind::Connection(Box::new(connection))
                 }
-                SharedKind::Listener => Kind::Listener {
-                    incoming: VecDeque::new(),
-                    pool: Pool::Shared { is_offered: false, asks: Ask::Nothing },
-                },
+                SharedKind::Listener => {
+                    Kind::Listener { incoming: VecDeque::new(), pool: Pool::Shared(Shared::new(Ask::Nothing)) }
+                }
                 SharedKind::Datagrams => Kind::Datagrams(Datagrams { used: Use::Inherited, ..Datagrams::default() }),
             };
             self.sockets.insert(*number, Socket::new(kind, Stage::Made(*local), false));
         }
     }
 
-    /// Makes a listener pooled, and gives back the connections that were announced before and not accepted.
+    /// Makes a listener pooled.
     fn pool(&mut self, listener: Number) -> io::Result<()> {
         let Kind::Listener { pool: pool @ Pool::Own, .. } = &mut self.socket(listener)?.kind else { return Ok(()) };
-        *pool = Pool::Shared { is_offered: false, asks: Ask::Pool };
+        *pool = Pool::Shared(Shared::new(Ask::Pool));
         self.send_command_now(listener, Command::Pool);
-        self.await_pool(listener)?;
+        self.await_pool(listener)
+    }
+
+    /// Gives back the connections of a pooled listener that the program has not accepted.
+    fn give_back_incoming(&mut self, listener: Number) -> io::Result<()> {
         let Kind::Listener { incoming, .. } = &mut self.socket(listener)?.kind else { return Ok(()) };
         for number in std::mem::take(incoming) {
-            self.socket(number)?.stage = Stage::Closing;
-            self.send_command(number, Command::Return { listener });
+            self.give_back(number, listener);
         }
         self.drain_commands();
         Ok(())
     }
 
+    /// Gives a connection of a pooled listener back, which the program has not accepted.
+    pub(super) fn give_back(&mut self, number: Number, listener: Number) {
+        let Some(socket) = self.sockets.get_mut(&number) else { return };
+        socket.stage = Stage::Closing;
+        if let Kind::Connection(connection) = &mut socket.kind {
+            connection.leave(&mut self.free);
+        }
+        self.send_command(number, Command::Return { listener });
+    }
+
+    /// Asks the guest for connections of a pooled listener in advance, because the program waits for them. The guest then hands over
+    /// the next connections, and this client accepts them without waiting for an answer. The command wakes the guest only if a connection
+    /// waits. Does nothing for other sockets.
+    pub fn expect(&mut self, listener: Number) {
+        let Some(Socket {
+            kind: Kind::Listener { incoming, pool: Pool::Shared(shared) }, stage: Stage::Made(_), ..
+        }) = self.sockets.get_mut(&listener)
+        else {
+            return;
+        };
+        let has = shared.expected.saturating_add(u32::try_from(incoming.len()).unwrap_or(u32::MAX));
+        if has > shared.depth / 2 {
+            return;
+        }
+        let is_offered = std::mem::take(&mut shared.is_offered);
+        if is_offered {
+            // More connections came than this application had asked for.
+            shared.depth = (2 * shared.depth).min(EXPECTED_MAX);
+        }
+        let count = shared.depth - has;
+        shared.expected += count;
+        self.flush();
+        self.send_command(listener, Command::Expect { count });
+        if is_offered {
+            self.link.publish();
+        } else {
+            self.link.commands.publish_quietly();
+        }
+    }
+
+    /// Confirms to the guest that the program accepts a connection of a pooled listener. Returns false if the guest has withdrawn the
+    /// connection before.
+    pub(super) fn confirm(&mut self, number: Number, listener: Number) -> bool {
+        self.accepting = Some((number, listener));
+        self.send_command(number, Command::Take);
+        // The guest need not read this before the next command. But either it reads this before it decides that the connection is
+        // withdrawn, or this client sees that event now: both sides have a SeqCst fence between their publication and their check.
+        self.link.commands.publish_quietly();
+        self.drain_commands();
+        while self.ended.is_none() && self.link.events.is_ready().unwrap_or(false) {
+            self.work();
+        }
+        self.accepting.take().is_some()
+    }
+
+    /// Applies the event that the guest has withdrawn a connection.
+    pub(super) fn handle_withdrawn(&mut self, number: Number) -> Result<(), &'static str> {
+        let is_connection = self.sockets.get(&number).is_some_and(|socket| matches!(socket.kind, Kind::Connection(_)));
+        if number < GUEST_NUMBERS || !is_connection {
+            return Err("the guest sent the withdrawal of a socket that no peer has opened");
+        }
+        let accepted = self.accepting.take_if(|(accepting, _)| *accepting == number).map(|(_, listener)| listener);
+        let waits = self.sockets.iter_mut().find_map(|(listener, socket)| {
+            let Kind::Listener { incoming, pool: Pool::Shared(shared) } = &mut socket.kind else { return None };
+            let place = incoming.iter().position(|waits| *waits == number)?;
+            incoming.remove(place);
+            // This program accepts its connections late.
+            shared.depth = 1;
+            Some(*listener)
+        });
+        // Otherwise the program has accepted the connection, and the guest knows this.
+        if let Some(listener) = accepted.or(waits) {
+            self.give_back(number, listener);
+        }
+        Ok(())
+    }
+
     /// Asks the guest for a connection of a pooled listener, as long as one may wait and none has come.
     pub(super) fn ask_pool(&mut self, listener: Number) -> io::Result<()> {
-        while let Kind::Listener { incoming, pool: Pool::Shared { is_offered, asks } } =
-            &mut self.socket(listener)?.kind
+        while let Kind::Listener { incoming, pool: Pool::Shared(shared) } = &mut self.socket(listener)?.kind
             && incoming.is_empty()
-            && *is_offered
+            && shared.has_offer()
         {
-            (*is_offered, *asks) = (false, Ask::Connection);
+            (shared.is_offered, shared.asks) = (false, Ask::Connection);
             self.send_command_now(listener, Command::Accept);
             self.await_pool(listener)?;
         }
@@ -171,7 +250,7 @@ impl Client {
 
     fn await_pool(&mut self, listener: Number) -> io::Result<()> {
         self.await_answer(listener, |socket| match &socket.kind {
-            Kind::Listener { pool: Pool::Shared { asks: Ask::Pool | Ask::Connection, .. }, .. } => None,
+            Kind::Listener { pool: Pool::Shared(Shared { asks: Ask::Pool | Ask::Connection, .. }), .. } => None,
             Kind::Listener { .. } | Kind::Connection(_) | Kind::Datagrams(_) | Kind::Reserved => Some(Ok(())),
         })
     }
@@ -179,16 +258,21 @@ impl Client {
     /// Applies an offer or an answer about a pooled listener.
     pub(super) fn handle_pool(&mut self, number: Number, offers: bool) -> Result<(), &'static str> {
         let kind = self.sockets.get_mut(&number).map(|socket| &mut socket.kind);
-        let Some(Kind::Listener { pool: Pool::Shared { is_offered, asks }, .. }) = kind else {
-            return Err("the event of a pool names a socket that is not a pooled listener");
+        let Some(Kind::Listener { pool: Pool::Shared(shared), .. }) = kind else {
+            return Err("the guest sent the event of a pool for a socket that is not a pooled listener");
         };
         if offers {
-            *is_offered = true;
+            shared.is_offered = true;
+            if shared.expected > 0 {
+                // The guest has not read that this application expects a connection, and may sleep.
+                shared.is_offered = false;
+                self.link.commands.notify();
+            }
             self.announce(number);
             return Ok(());
         }
-        let was_asked = std::mem::replace(asks, Ask::Nothing) != Ask::Nothing;
-        if was_asked { Ok(()) } else { Err("an answer without a request") }
+        let was_asked = std::mem::replace(&mut shared.asks, Ask::Nothing) != Ask::Nothing;
+        if was_asked { Ok(()) } else { Err("the guest sent an answer without a request") }
     }
 
     fn await_shared(&mut self) -> io::Result<()> {
@@ -238,9 +322,14 @@ impl Client {
         }
     }
 
+    /// Returns whether another process has taken a socket over from this one.
+    pub fn is_elsewhere(&mut self, number: Number) -> bool {
+        self.sockets.get_mut(&number).and_then(used) == Some(&mut Use::Elsewhere)
+    }
+
     /// Applies the event that this application uses a socket from now on, or no longer.
     pub(super) fn handle_use(&mut self, number: Number, is_here: bool) -> Result<(), &'static str> {
-        let socket = self.sockets.get_mut(&number).ok_or("a socket that does not exist")?;
+        let socket = self.sockets.get_mut(&number).ok_or("the guest sent an event for a socket that does not exist")?;
         if let Kind::Connection(connection) = &mut socket.kind {
             connection.leave(&mut self.free);
         }
@@ -248,7 +337,7 @@ impl Client {
         if self.read.is_some_and(|(of, ..)| of == number) {
             self.read = None;
         }
-        let how = used(socket).ok_or("the use of a socket that this process has not taken over")?;
+        let how = used(socket).ok_or("the guest reported the use of a socket that this process has not taken over")?;
         let was_asked = *how == Use::Asked;
         *how = match (is_here, was_asked) {
             (true, _) => Use::Here,

@@ -9,6 +9,7 @@ use crate::limits::{
 use crate::options::{ConnectionInfo, DatagramChange, SendFlags, SendStage, SendTime, SocketOptions, TCP_INFO_BYTES};
 use crate::record::{Arrival, Command, Event, GUEST_NUMBERS, Number, Status};
 use crate::shape;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use siga_ring::arena::{OwnArena, PeerArena};
 use siga_ring::wait::policy::Mode;
 use siga_ring::{Link, NotifyFd, OwnMemory, PeerMemory, WakeFd};
@@ -66,6 +67,10 @@ impl Fixture {
     }
 
     fn with_arenas_of(arena_bytes: usize) -> Self {
+        Self::of(arena_bytes, |end| Client::new(end).unwrap())
+    }
+
+    fn of(arena_bytes: usize, client: impl Fn(ApplicationEnd) -> Client) -> Self {
         let ((wake_fd_guest, notify_fd_application), (wake_fd_application, notify_fd_guest)) =
             (notify_fd(), notify_fd());
         let shape = shape().unwrap();
@@ -87,7 +92,7 @@ impl Fixture {
         let mut guest = link(of_guest, own_fd, notify_fd_guest, wake_fd_guest);
         guest.producer.set_packing(true);
         let sent = PeerArena::map(sent_fd, arena_bytes).unwrap();
-        Self { application: Client::new(end).unwrap(), guest, received, _sent: sent }
+        Self { application: client(end), guest, received, _sent: sent }
     }
 
     fn put(&mut self, tag: u64, bytes: &[u8]) {
@@ -164,7 +169,8 @@ fn a_guest_that_took_more_commands_than_were_sent_ends_the_attachment_when_it_no
     let ((wake_fd, notify_fd_guest), (_wake_fd_guest, notify_fd)) = (notify_fd(), notify_fd());
     let (notify_fd, wake_fd) = (NotifyFd::from_fd(notify_fd).unwrap(), WakeFd::from_fd(wake_fd).unwrap());
     let link = Link::new(own, PeerMemory::map(crafted_fd, shape().unwrap()).unwrap(), notify_fd, wake_fd);
-    fixture.application.link = GuestLink::new(link).unwrap();
+    fixture.application.link = GuestLink::new(link);
+    fixture.application.link.make_calls().unwrap();
     fixture.application.work();
     assert!(fixture.application.ended().is_none());
     assert!(fixture.application.fall_asleep());
@@ -172,6 +178,47 @@ fn a_guest_that_took_more_commands_than_were_sent_ends_the_attachment_when_it_no
     crafted.write(0, &1_u64.to_ne_bytes()).unwrap();
     NotifyFd::from_fd(notify_fd_guest).unwrap().notify();
     fixture.assert_ends("the peer reports 1 consumed buffers, but 0 to 0 are possible");
+}
+
+#[test]
+fn the_caller_of_a_client_without_a_wake_descriptor_sends_the_notification() {
+    let mut fixture = Fixture::of(ARENA_BYTES, Client::without_wake);
+    fixture.application.connect(local(), remote(), &SocketOptions::default()).unwrap();
+    assert!(fixture.application.take_notification().is_none(), "the guest does not sleep");
+    while fixture.guest.consumer.next_frame().unwrap().is_some() {}
+    assert!(fixture.guest.consumer.declare_asleep().unwrap());
+    fixture.application.connect(local(), remote(), &SocketOptions::default()).unwrap();
+    assert_eq!(fixture.guest.wake_fd.drain().unwrap().notifications, 0, "the client itself sends none");
+    fixture.application.take_notification().expect("the guest sleeps").notify();
+    assert_eq!(fixture.guest.wake_fd.drain().unwrap().notifications, 1);
+    assert!(fixture.application.take_notification().is_none(), "one is enough");
+    // A wait sends it too.
+    while fixture.guest.consumer.next_frame().unwrap().is_some() {}
+    assert!(fixture.guest.consumer.declare_asleep().unwrap());
+    fixture.application.connect(local(), remote(), &SocketOptions::default()).unwrap();
+    fixture.application.wait(Some(Duration::from_millis(1)));
+    assert_eq!(fixture.guest.wake_fd.drain().unwrap().notifications, 1);
+}
+
+#[test]
+fn a_client_without_a_wake_descriptor_reads_the_notification_that_its_caller_records() {
+    let mut fixture = Fixture::of(ARENA_BYTES, Client::without_wake);
+    let is_readable = |fixture: &Fixture| {
+        let notifications = fixture.application.notifications();
+        let mut entries = [PollFd::from_borrowed_fd(notifications, PollFlags::IN)];
+        poll(&mut entries, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
+    };
+    fixture.application.connect(local(), remote(), &SocketOptions::default()).unwrap();
+    assert!(fixture.application.fall_asleep());
+    // This call reads the descriptor in any case, and the next one does not soon after it.
+    fixture.application.work();
+    // The guest gives buffers back, and sends a notification although there is no event.
+    fixture.guest.consumer.set_notify_always(true);
+    while fixture.guest.consumer.next_frame().unwrap().is_some() {}
+    assert!(is_readable(&fixture));
+    fixture.application.note_notification();
+    fixture.application.work();
+    assert!(!is_readable(&fixture));
 }
 
 #[test]
