@@ -3,6 +3,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`name`] | names of topologies, guests, networks and devices |
+//! | [`mac`] | Ethernet addresses |
 //! | [`prefix`] | addresses with a prefix length, as people write them |
 //! | [`topology`] | the guests and networks of a topology file, read from TOML and checked |
 //! | [`features`] | driver features: how guests move frames, each with a switch |
@@ -22,6 +23,7 @@
 pub mod error;
 pub mod features;
 pub mod limits;
+pub mod mac;
 pub mod name;
 pub mod notice;
 pub mod prefix;

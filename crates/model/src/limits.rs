@@ -37,6 +37,30 @@ pub const VCTC_BUFFER_BYTES_DEFAULT: u32 = 32_768;
 pub const VCTC_BUFFER_BYTES_MAX: u32 = 65_535;
 /// Difference between the buffer size of a virtual CTC and its MTU: a block header and a segment header.
 pub const VCTC_OVERHEAD_BYTES: u32 = 8;
+/// Size of a buffer on a switched network that is not of the type HiperSockets: that of a QDIO buffer.
+pub const QDIO_BUFFER_BYTES: u32 = 65_536;
+/// Largest MTU of a Guest LAN of type QDIO.
+pub const GUESTLAN_QDIO_MTU_MAX: u32 = 32_768;
+/// Largest MTU of a virtual switch: that of an OSA-Express adapter at layer 2.
+pub const VSWITCH_MTU_MAX: u32 = 9_000;
+/// Default MTU of a virtual switch and of a Guest LAN of type QDIO.
+pub const QDIO_MTU_DEFAULT: u32 = 8_992;
+/// Maximum number of ports of one switch. The switch's stack has a device for each port.
+pub const SWITCH_PORTS_MAX: usize = 1_000;
+/// Maximum number of uplinks of a virtual switch, as in z/VM.
+pub const UPLINKS_MAX: usize = 3;
+/// Largest value of `maxconn`, as in z/VM.
+pub const MAXCONN_MAX: u32 = 1_024;
+/// Maximum number of VLANs of one trunk port.
+pub const TRUNK_VLANS_MAX: usize = 256;
+/// Largest VLAN id that a port can have. The ids 0 and 4095 are reserved (IEEE 802.1Q).
+pub const VLAN_MAX: u16 = 4_094;
+/// Maximum number of prefixes of `sources` of one port.
+pub const PORT_SOURCES_MAX: usize = 256;
+/// Longest name of a network interface in Linux, in bytes.
+pub const INTERFACE_NAME_BYTES_MAX: usize = 15;
+/// Default limit of the broadcast, multicast and unknown unicast frames that a port may send per second.
+pub const FLOOD_PER_SECOND_DEFAULT: u32 = 10_000;
 /// Smallest MTU of a device without an IPv6 address.
 pub const MTU_IPV4_MIN: u32 = 576;
 /// Smallest MTU of a device with an IPv6 address (RFC 8200, section 5).

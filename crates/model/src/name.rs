@@ -27,7 +27,7 @@ impl TryFrom<String> for Name {
         if begins && text.len() <= NAME_BYTES_MAX && text.bytes().all(fits) {
             return Ok(Self(text));
         }
-        let message = format!("{text:?} is not a name");
+        let message = format!("{text:?} is not a valid name");
         Err(Error::usage(message)
             .hint(format!("a name consists of 1 to {NAME_BYTES_MAX} letters, digits, hyphens and underscores")))
     }

@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr};
 pub fn parse(text: &str) -> Result<IpNet> {
     text.parse().map_err(|_| {
         Error::usage(format!("{text:?} is not an address with a prefix length"))
-            .hint("examples: 10.1.0.1/24 and fd00::1/64")
+            .hint("write, for example, 10.1.0.1/24 or fd00::1/64")
     })
 }
 

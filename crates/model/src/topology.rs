@@ -6,7 +6,10 @@
 
 mod check;
 mod file;
+mod joined;
+mod ports;
 pub mod sources;
+mod switched;
 mod tcp;
 
 use crate::error::Result;
@@ -15,10 +18,12 @@ use crate::limits;
 use crate::name::Name;
 use crate::waiting::Waiting;
 use ipnet::IpNet;
+pub use ports::{Mirror, PortChange, SwitchPort};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
+pub use switched::{KernelPort, Nic, PortSettings, PortVlan, Protection, Switch, Where};
 
 /// The guests and networks to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +47,8 @@ pub struct Network {
     pub access: Access,
     /// Seconds without traffic after which a ring pair is closed and its memory freed.
     pub idle_seconds: u32,
+    /// The settings of the network's switch. `None` if guests exchange frames without a switch.
+    pub switch: Option<Switch>,
 }
 
 /// The kind of a network: which guests it connects, and how large its frames or blocks are.
@@ -58,6 +65,18 @@ pub enum NetworkKind {
         /// Largest block, in bytes.
         buffer: u32,
     },
+    /// Connects guests through a switch process, without an uplink.
+    Guestlan {
+        /// The type of the LAN, which is also the type of the devices that can couple to it.
+        nic: Nic,
+        /// Largest IP packet, in bytes.
+        mtu: u32,
+    },
+    /// Connects guests and network namespaces through a switch process that learns Ethernet addresses.
+    Vswitch {
+        /// Largest IP packet, in bytes.
+        mtu: u32,
+    },
 }
 
 impl NetworkKind {
@@ -66,7 +85,22 @@ impl NetworkKind {
         match self {
             Self::Hipersockets { .. } => "hipersockets",
             Self::Vctc { .. } => "vctc",
+            Self::Guestlan { .. } => "guestlan",
+            Self::Vswitch { .. } => "vswitch",
         }
+    }
+
+    /// Returns true if a switch process copies the frames between the guests.
+    pub fn is_switched(self) -> bool {
+        match self {
+            Self::Hipersockets { .. } | Self::Vctc { .. } => false,
+            Self::Guestlan { .. } | Self::Vswitch { .. } => true,
+        }
+    }
+
+    /// Returns true if a device has exactly one partner: the other guest of a virtual CTC, or the switch.
+    pub fn is_point_to_point(self) -> bool {
+        self.is_switched() || matches!(self, Self::Vctc { .. })
     }
 
     /// Returns the size of the largest IP packet that the network carries.
@@ -74,6 +108,7 @@ impl NetworkKind {
         match self {
             Self::Hipersockets { frame } => frame - limits::HIPERSOCKETS_OVERHEAD_BYTES,
             Self::Vctc { buffer } => buffer - limits::VCTC_OVERHEAD_BYTES,
+            Self::Guestlan { mtu, .. } | Self::Vswitch { mtu } => mtu,
         }
     }
 
@@ -87,6 +122,8 @@ impl NetworkKind {
         match self {
             Self::Hipersockets { frame } => frame,
             Self::Vctc { buffer } => buffer,
+            Self::Guestlan { nic: Nic::Hipersockets { frame }, .. } => frame,
+            Self::Guestlan { nic: Nic::Qdio { .. }, .. } | Self::Vswitch { .. } => limits::QDIO_BUFFER_BYTES,
         }
     }
 }
@@ -150,6 +187,8 @@ pub struct Guest {
     pub arena_bytes: u64,
     /// Limit of the memory of the guest's process, in bytes, if the file sets one.
     pub memory_max: Option<u64>,
+    /// True if this entry is the switch process of the network with the same name. The file defines no such guest.
+    pub is_switch: bool,
 }
 
 /// A guest's attachment to a network.
@@ -167,6 +206,8 @@ pub struct Device {
     pub buffer_count: u16,
     /// What happens to a frame for which the partner has no empty buffer.
     pub full: Full,
+    /// The settings of the switch's port, if the network has a switch and this is not the switch's own device.
+    pub port: Option<PortSettings>,
 }
 
 /// What happens to a frame for which the partner has no empty buffer.
@@ -230,6 +271,23 @@ impl Topology {
             devices.filter(move |(_, device)| device.network == *network).map(move |(at, device)| (name, at, device))
         })
     }
+
+    /// Returns each device with which a guest's device can have a ring pair, with the name of its guest. On a switched network,
+    /// only the switch has ring pairs with the guests.
+    pub fn partners<'a>(&'a self, guest: &'a Name, device: &'a Device) -> impl Iterator<Item = (&'a Name, &'a Device)> {
+        let switched = self.networks[&device.network].kind.is_switched();
+        let is_switch = |name: &Name| self.guests[name].is_switch;
+        let own_is_switch = is_switch(guest);
+        let all = self.on(&device.network).filter(move |(other, _, _)| *other != guest);
+        all.filter(move |(other, _, _)| !switched || own_is_switch != is_switch(other))
+            .map(|(other, _, device)| (other, device))
+    }
+
+    /// Returns true if a guest may use a network: the network is open or grants access to the guest, or the guest is its switch.
+    pub fn admits(&self, network: &Name, guest: &Name) -> bool {
+        let is_switch = self.guests.get(guest).is_some_and(|guest| guest.is_switch);
+        is_switch || self.networks.get(network).is_some_and(|network| network.access.admits(guest))
+    }
 }
 
 impl fmt::Display for NetworkKind {
@@ -237,6 +295,13 @@ impl fmt::Display for NetworkKind {
         match self {
             Self::Hipersockets { frame } => write!(f, "hipersockets, frames of {} KB", frame >> 10),
             Self::Vctc { buffer } => write!(f, "vctc, blocks of {buffer} bytes"),
+            Self::Guestlan { nic: Nic::Hipersockets { frame }, .. } => {
+                write!(f, "guestlan hipersockets, frames of {} KB", frame >> 10)
+            }
+            Self::Guestlan { nic: Nic::Qdio { ethernet }, mtu } => {
+                write!(f, "guestlan qdio {}, MTU {mtu}", if *ethernet { "ethernet" } else { "ip" })
+            }
+            Self::Vswitch { mtu } => write!(f, "vswitch, MTU {mtu}"),
         }
     }
 }

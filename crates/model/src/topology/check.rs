@@ -2,7 +2,7 @@
 
 use super::file::{AccessWord, DeviceEntry, File, GuestEntry, NetworkEntry, RouteEntry, Type};
 use super::tcp::tcp_settings;
-use super::{Access, Device, Guest, Network, NetworkKind, Route, TcpTo, Topology, sources};
+use super::{Access, Device, Guest, Network, NetworkKind, Route, TcpTo, Topology, joined, sources, switched};
 use crate::error::{Error, Result};
 use crate::limits;
 use crate::name::Name;
@@ -16,8 +16,9 @@ use std::ops::RangeInclusive;
 pub(super) fn check(file: File) -> Result<Topology> {
     bounded("networks", file.network.len(), limits::NETWORKS_MAX)?;
     bounded("guests", file.guest.len(), limits::GUESTS_MAX)?;
-    if file.guest.is_empty() {
-        return Err(Error::usage("the topology defines no guest").hint("add a table [guest.NAME]"));
+    if file.guest.is_empty() && file.network.values().all(|network| network.port.is_empty()) {
+        return Err(Error::usage("the topology defines no guest")
+            .hint("add a table [guest.NAME], or a port for a network namespace"));
     }
     let mut networks = BTreeMap::new();
     for (name, entry) in &file.network {
@@ -26,17 +27,28 @@ pub(super) fn check(file: File) -> Result<Topology> {
     }
     let mut guests = BTreeMap::new();
     for (name, entry) in file.guest {
-        let guest = guest(&name, entry, &networks).map_err(|error| error.at(format!("guest {name}")))?;
+        let known = Networks { checked: &networks, written: &file.network };
+        let guest = guest(&name, entry, known).map_err(|error| error.at(format!("guest {name}")))?;
         guests.insert(name, guest);
     }
-    let topology = Topology { name: file.name, features: file.features, networks, guests };
+    switched::assign_addresses(&mut networks, &mut guests)?;
+    joined::check_names(&networks)?;
+    let mut topology = Topology { name: file.name, features: file.features, networks, guests };
+    switched::add_switches(&mut topology)?;
     addresses_are_of_one_device(&topology)?;
     members_fit(&topology)?;
     sources_fit(&topology)?;
     Ok(topology)
 }
 
-fn bounded(what: &str, count: usize, most: usize) -> Result<()> {
+/// The networks of a file, as they are written and checked.
+#[derive(Clone, Copy)]
+struct Networks<'a> {
+    checked: &'a BTreeMap<Name, Network>,
+    written: &'a BTreeMap<Name, NetworkEntry>,
+}
+
+pub(super) fn bounded(what: &str, count: usize, most: usize) -> Result<()> {
     if count > most {
         Err(Error::usage(format!("the file has {count} {what}; at most {most} are allowed")))
     } else {
@@ -44,7 +56,7 @@ fn bounded(what: &str, count: usize, most: usize) -> Result<()> {
     }
 }
 
-fn within<T: Copy + PartialOrd + fmt::Display>(
+pub(super) fn within<T: Copy + PartialOrd + fmt::Display>(
     what: fmt::Arguments<'_>,
     value: T,
     range: RangeInclusive<T>,
@@ -58,44 +70,56 @@ fn within<T: Copy + PartialOrd + fmt::Display>(
 fn network(entry: &NetworkEntry, guests: &BTreeMap<Name, GuestEntry>) -> Result<Network> {
     let kind = match entry.kind {
         Type::Hipersockets => {
-            refuse(entry.buffer.is_some(), "buffer", "a hipersockets network has `frame` instead")?;
+            refuse(entry.buffer.is_some(), "buffer", "a network of type hipersockets has the key `frame` instead")?;
             NetworkKind::Hipersockets { frame: frame(entry.frame.as_deref().unwrap_or("64K"))? }
         }
         Type::Vctc => {
-            refuse(entry.frame.is_some(), "frame", "a vctc network has `buffer` instead")?;
+            refuse(entry.frame.is_some(), "frame", "a network of type vctc has the key `buffer` instead")?;
             let buffer = entry.buffer.unwrap_or(limits::VCTC_BUFFER_BYTES_DEFAULT);
             let range = limits::VCTC_BUFFER_BYTES_MIN..=limits::VCTC_BUFFER_BYTES_MAX;
             within(format_args!("a buffer of {buffer} bytes"), buffer, range)?;
             NetworkKind::Vctc { buffer }
         }
+        Type::Guestlan | Type::Vswitch => switched::kind(entry)?,
     };
+    let switch = switched::switch(entry, kind, |name| guests.contains_key(name))?;
     let access = match entry.access {
         AccessWord::Open => {
             refuse(
                 !entry.grant.is_empty(),
                 "grant",
-                "every guest may use this network; set access = \"restricted\" first",
+                "the network is open to every guest; set access = \"restricted\" to use `grant`",
             )?;
             Access::Open
         }
-        AccessWord::Restricted => Access::Restricted(entry.grant.iter().cloned().collect()),
+        AccessWord::Restricted => Access::Restricted(joined::granted(entry)?),
     };
-    if let Some(unknown) = entry.grant.iter().find(|name| !guests.contains_key(*name)) {
-        return Err(Error::usage(format!("`grant` names guest {unknown}, which the topology does not define")));
+    let is_port = |name: &Name| {
+        entry.port.iter().any(|port| joined::has_port(port, name))
+            || entry.uplink.iter().any(|uplink| uplink.interface == *name)
+    };
+    if let Some(unknown) = entry.grant.iter().find(|name| !guests.contains_key(*name) && !is_port(name)) {
+        return Err(Error::usage(format!(
+            "`grant` contains the name {unknown}, but the topology has no guest or port with this name"
+        )));
     }
     let idle_seconds = entry.idle_seconds.unwrap_or(limits::IDLE_SECONDS_DEFAULT);
     if idle_seconds == 0 {
-        return Err(Error::usage("idle_seconds is 0; it must be at least 1, so that a ring pair can be used"));
+        return Err(Error::usage("idle_seconds must be at least 1, so that guests can use a ring pair; it is 0"));
     }
-    Ok(Network { kind, access, idle_seconds })
+    let switch = match switch {
+        Some(switch) => Some(super::Switch { ports: switched::ports(entry, kind, &access)?, ..switch }),
+        None => None,
+    };
+    Ok(Network { kind, access, idle_seconds, switch })
 }
 
-fn refuse(is_there: bool, key: &str, why: &str) -> Result<()> {
-    if is_there { Err(Error::usage(format!("the key {key} does not belong here: {why}"))) } else { Ok(()) }
+pub(super) fn refuse(is_there: bool, key: &str, why: &str) -> Result<()> {
+    if is_there { Err(Error::usage(format!("the key `{key}` is not allowed here: {why}"))) } else { Ok(()) }
 }
 
 /// Reads a frame size: one of the four that HiperSockets hardware has.
-fn frame(text: &str) -> Result<u32> {
+pub(super) fn frame(text: &str) -> Result<u32> {
     match text {
         "16K" => Ok(16 << 10),
         "24K" => Ok(24 << 10),
@@ -106,14 +130,14 @@ fn frame(text: &str) -> Result<u32> {
     }
 }
 
-fn guest(name: &Name, entry: GuestEntry, networks: &BTreeMap<Name, Network>) -> Result<Guest> {
+fn guest(name: &Name, entry: GuestEntry, networks: Networks<'_>) -> Result<Guest> {
     bounded("devices", entry.device.len(), limits::DEVICES_MAX)?;
     bounded("routes", entry.route.len(), limits::ROUTES_MAX)?;
     let mut devices: Vec<Device> = Vec::new();
     for (place, written) in entry.device.into_iter().enumerate() {
         let device = device(name, place, written, networks)?;
         if devices.iter().any(|other| other.name == device.name) {
-            return Err(Error::usage(format!("two devices are called {}", device.name)));
+            return Err(Error::usage(format!("two devices have the same name {}", device.name)));
         }
         devices.push(device);
     }
@@ -151,23 +175,29 @@ fn guest(name: &Name, entry: GuestEntry, networks: &BTreeMap<Name, Network>) -> 
         applications_max,
         arena_bytes,
         memory_max: entry.memory_max,
+        is_switch: false,
     })
 }
 
-fn device(guest: &Name, place: usize, entry: DeviceEntry, networks: &BTreeMap<Name, Network>) -> Result<Device> {
-    let name = entry.name.map_or_else(|| format!("dev{place}").parse(), Ok)?;
+fn device(guest: &Name, place: usize, entry: DeviceEntry, networks: Networks<'_>) -> Result<Device> {
+    let name = entry.name.clone().map_or_else(|| format!("dev{place}").parse(), Ok)?;
     let at = |error: Error| error.at(format!("device {name}"));
-    let network = networks.get(&entry.network);
-    let network = network.ok_or_else(|| at(Error::usage(format!("there is no network {}", entry.network))))?;
+    let known = networks.checked.get(&entry.network).zip(networks.written.get(&entry.network));
+    let (network, written) =
+        known.ok_or_else(|| at(Error::usage(format!("the topology has no network {}", entry.network))))?;
     let kind = network.kind;
     if let Some(other) = entry.kind.filter(|written| written.name() != kind.name()) {
-        let message =
-            format!("a {} device cannot connect to {}, which is {}", other.name(), entry.network, kind.name());
+        let message = format!(
+            "a device of type {} cannot connect to network {}, which has type {}",
+            other.name(),
+            entry.network,
+            kind.name()
+        );
         return Err(at(Error::usage(message)));
     }
     if !network.access.admits(guest) {
         let message = format!("network {} is restricted and does not grant access to {guest}", entry.network);
-        return Err(at(Error::usage(message).hint(format!("grant access: grant = [\"{guest}\"]"))));
+        return Err(at(Error::usage(message).hint(format!("add the guest to the network: grant = [\"{guest}\"]"))));
     }
     bounded("addresses", entry.addresses.len(), limits::ADDRESSES_MAX).map_err(at)?;
     let addresses = entry.addresses.iter().map(|own| own_address(own)).collect::<Result<Vec<_>>>().map_err(at)?;
@@ -176,10 +206,11 @@ fn device(guest: &Name, place: usize, entry: DeviceEntry, networks: &BTreeMap<Na
     let buffer_count = entry.buffer_count.map_or(limits::BUFFER_COUNT_DEFAULT, |count| {
         u16::try_from(count).unwrap_or(u16::MAX).clamp(limits::BUFFER_COUNT_MIN, limits::BUFFER_COUNT_MAX)
     });
-    Ok(Device { network: entry.network, addresses, mtu, buffer_count, full: entry.full, name })
+    let port = switched::device_port(network, &entry, written, &addresses).map_err(at)?;
+    Ok(Device { network: entry.network, addresses, mtu, buffer_count, full: entry.full, name, port })
 }
 
-fn mtu(asked: Option<u32>, kind: NetworkKind, addresses: &[IpNet]) -> Result<u16> {
+pub(super) fn mtu(asked: Option<u32>, kind: NetworkKind, addresses: &[IpNet]) -> Result<u16> {
     let least =
         if addresses.iter().any(|own| own.addr().is_ipv6()) { limits::MTU_IPV6_MIN } else { limits::MTU_IPV4_MIN };
     let most = kind.mtu_max();
@@ -189,12 +220,14 @@ fn mtu(asked: Option<u32>, kind: NetworkKind, addresses: &[IpNet]) -> Result<u16
 }
 
 /// Reads the address of a device and refuses one that is not unicast.
-fn own_address(text: &str) -> Result<IpNet> {
+pub(super) fn own_address(text: &str) -> Result<IpNet> {
     let own = prefix::parse(text)?;
     let address = own.addr();
     let odd = address.is_unspecified() || address.is_multicast() || address.is_loopback();
     if odd || matches!(address, IpAddr::V4(v4) if v4.is_broadcast() || v4.octets()[0] == 0) {
-        return Err(Error::usage(format!("a guest cannot have the address {address}")));
+        return Err(Error::usage(format!(
+            "{address} cannot be the address of a guest, because it is not a unicast address"
+        )));
     }
     Ok(own)
 }
@@ -210,12 +243,14 @@ fn route(written: &RouteEntry, devices: &[Device]) -> Result<(Option<Route>, Opt
     let Some(via) = written.via else {
         let missing = || {
             Error::usage("the route has neither a next hop nor TCP settings")
-                .hint("add `via` (next hop) or `tcp` (settings)")
+                .hint("add the key `via` (next hop) or `tcp` (TCP settings)")
         };
         return settings.map(|settings| (None, Some(settings))).ok_or_else(missing);
     };
     if to.addr().is_ipv4() != via.is_ipv4() {
-        return Err(Error::usage(format!("the next hop {via} and the destination have different IP versions")));
+        return Err(Error::usage(format!(
+            "the next hop {via} and the destination of the route have different IP versions"
+        )));
     }
     let leads = |device: &Device| device.addresses.iter().any(|own| own.contains(&via));
     let device = devices.iter().position(leads);
@@ -226,14 +261,20 @@ fn route(written: &RouteEntry, devices: &[Device]) -> Result<(Option<Route>, Opt
 
 /// Checks that each address belongs to one device only. A link-local address needs to be unique on its link only.
 fn addresses_are_of_one_device(topology: &Topology) -> Result<()> {
-    let mut owners: BTreeMap<(Option<&Name>, IpAddr), &Name> = BTreeMap::new();
-    for (name, guest) in &topology.guests {
-        for (device, own) in
-            guest.devices.iter().flat_map(|device| device.addresses.iter().map(move |own| (device, own)))
-        {
-            let key = (sources::is_link_local(own.addr()).then_some(&device.network), own.addr());
-            if let Some(other) = owners.insert(key, name) {
-                let message = format!("{} is an address of guest {other} and of guest {name}", own.addr());
+    let devices = topology.guests.iter().flat_map(|(name, guest)| {
+        let owner = format!("guest {name}");
+        guest.devices.iter().map(move |device| (owner.clone(), &device.network, &device.addresses))
+    });
+    let ports = topology.networks.iter().flat_map(|(name, network)| {
+        let ports = network.switch.iter().flat_map(|switch| &switch.ports);
+        ports.map(move |port| (format!("port {}", port.name), name, &port.addresses))
+    });
+    let mut owners: BTreeMap<(Option<&Name>, IpAddr), String> = BTreeMap::new();
+    for (owner, network, addresses) in devices.chain(ports) {
+        for own in addresses {
+            let key = (sources::is_link_local(own.addr()).then_some(network), own.addr());
+            if let Some(other) = owners.insert(key, owner.clone()) {
+                let message = format!("{other} and {owner} have the same IP address {}", own.addr());
                 return Err(Error::usage(message));
             }
         }
@@ -247,7 +288,7 @@ fn sources_fit(topology: &Topology) -> Result<()> {
         for device in &guest.devices {
             let count = sources::of(topology, name, device).len();
             let at = |error: Error| error.at(format!("guest {name}, device {}", device.name));
-            bounded("prefixes of sources that it may send from", count, limits::SOURCES_MAX).map_err(at)?;
+            bounded("prefixes of source addresses", count, limits::SOURCES_MAX).map_err(at)?;
         }
     }
     Ok(())
@@ -259,13 +300,17 @@ fn members_fit(topology: &Topology) -> Result<()> {
         let at = |error: Error| error.at(format!("network {name}"));
         match network.kind {
             NetworkKind::Hipersockets { .. } => bounded("devices", count, limits::MEMBERS_MAX).map_err(at)?,
+            // `switched::assign_addresses` has counted the ports.
+            NetworkKind::Guestlan { .. } | NetworkKind::Vswitch { .. } => {}
             NetworkKind::Vctc { .. } => {
                 bounded("devices on a virtual CTC", count, 2).map_err(at)?;
                 let mut guests = topology.on(name).map(|(guest, _, _)| guest);
                 if let (Some(one), Some(other)) = (guests.next(), guests.next())
                     && one == other
                 {
-                    return Err(at(Error::usage(format!("both ends are devices of guest {one}"))));
+                    return Err(at(Error::usage(format!(
+                        "both ends of a virtual CTC are devices of the same guest {one}"
+                    ))));
                 }
             }
         }

@@ -4,6 +4,7 @@ use super::{Full, Restart};
 use crate::error::{Error, Result};
 use crate::features::DriverFeatures;
 use crate::limits::TOPOLOGY_BYTES_MAX;
+use crate::mac::Mac;
 use crate::name::Name;
 use crate::waiting::Waiting;
 use serde::Deserialize;
@@ -34,6 +35,72 @@ pub(super) struct NetworkEntry {
     pub(super) access: AccessWord,
     #[serde(default)]
     pub(super) grant: Vec<Name>,
+    pub(super) nic: Option<String>,
+    pub(super) layer: Option<String>,
+    pub(super) mtu: Option<u32>,
+    pub(super) maxconn: Option<u32>,
+    pub(super) owner: Option<Name>,
+    pub(super) isolation: Option<bool>,
+    pub(super) protection: Option<Protect>,
+    pub(super) flood_per_second: Option<u32>,
+    #[serde(default)]
+    pub(super) port: Vec<PortEntry>,
+    #[serde(default)]
+    pub(super) uplink: Vec<UplinkEntry>,
+}
+
+/// A network namespace that joins a switched network.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PortEntry {
+    pub(super) name: Name,
+    pub(super) count: Option<u32>,
+    pub(super) netns: Option<Name>,
+    pub(super) pid: Option<u32>,
+    pub(super) interface: Option<String>,
+    #[serde(default)]
+    pub(super) addresses: Vec<String>,
+    #[serde(default)]
+    pub(super) route: Vec<PortRouteEntry>,
+    #[serde(default)]
+    pub(super) sources: Vec<String>,
+    pub(super) mtu: Option<u32>,
+    pub(super) mac: Option<Mac>,
+    pub(super) offload: Option<bool>,
+    pub(super) vlan: Option<u16>,
+    #[serde(default)]
+    pub(super) vlans: Vec<u16>,
+    pub(super) native: Option<u16>,
+    pub(super) isolated: Option<bool>,
+    #[serde(default)]
+    pub(super) promiscuous: bool,
+    pub(super) protection: Option<Protect>,
+}
+
+/// An interface that joins a virtual switch to another network.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct UplinkEntry {
+    pub(super) interface: Name,
+    pub(super) netns: Option<Name>,
+    pub(super) pid: Option<u32>,
+    pub(super) vlan: Option<u16>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PortRouteEntry {
+    pub(super) to: String,
+    pub(super) via: IpAddr,
+}
+
+/// Which source addresses a switch checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Protect {
+    All,
+    Mac,
+    Off,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -41,6 +108,8 @@ pub(super) struct NetworkEntry {
 pub(super) enum Type {
     Hipersockets,
     Vctc,
+    Guestlan,
+    Vswitch,
 }
 
 impl Type {
@@ -48,6 +117,8 @@ impl Type {
         match self {
             Self::Hipersockets => "hipersockets",
             Self::Vctc => "vctc",
+            Self::Guestlan => "guestlan",
+            Self::Vswitch => "vswitch",
         }
     }
 }
@@ -97,6 +168,11 @@ pub(super) struct DeviceEntry {
     pub(super) buffer_count: Option<u32>,
     #[serde(default)]
     pub(super) full: Full,
+    pub(super) mac: Option<Mac>,
+    pub(super) vlan: Option<u16>,
+    pub(super) isolated: Option<bool>,
+    #[serde(default)]
+    pub(super) promiscuous: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -111,7 +187,7 @@ pub(super) struct RouteEntry {
 pub(super) fn read(text: &str) -> Result<File> {
     if text.len() as u64 > TOPOLOGY_BYTES_MAX {
         return Err(Error::usage(format!(
-            "a topology has at most {TOPOLOGY_BYTES_MAX} bytes, this has {}",
+            "the topology is too large: it may have at most {TOPOLOGY_BYTES_MAX} bytes, but it has {}",
             text.len()
         )));
     }

@@ -62,9 +62,8 @@ impl Rules {
     /// Adds the source addresses that a router may forward: those that it reaches through another network to which it may couple.
     fn routed(&mut self, topology: &Topology, guest: &Name, shared: &Device) {
         let sender = &topology.guests[guest];
-        let leads_elsewhere = |device: &Device| {
-            device.network != shared.network && topology.networks[&device.network].access.admits(guest)
-        };
+        let leads_elsewhere =
+            |device: &Device| device.network != shared.network && topology.admits(&device.network, guest);
         let routes = sender.routes.iter().map(|route| (route.to, &sender.devices[route.device]));
         let networks = sender.devices.iter().flat_map(|own| own.addresses.iter().map(move |net| (*net, own)));
         for (to, device) in routes.chain(networks) {
@@ -75,7 +74,9 @@ impl Rules {
         }
         for device in &sender.devices {
             let partners = topology.on(&device.network).filter(|(partner, _, _)| *partner != guest);
-            for host in partners.flat_map(|(_, _, partner)| partner.addresses.iter().map(|own| own.addr())) {
+            let ports = topology.networks[&device.network].switch.iter().flat_map(|switch| &switch.ports);
+            let hosts = partners.flat_map(|(_, _, partner)| &partner.addresses);
+            for host in hosts.chain(ports.flat_map(|port| &port.addresses)).map(|own| own.addr()) {
                 if !is_link_local(host) {
                     self.0.insert(key(IpNet::from(host)), leads_elsewhere(device));
                 }

@@ -10,7 +10,7 @@ use toml::Value;
 pub(super) fn tcp_settings(table: &BTreeMap<String, Value>) -> Result<TcpSettings> {
     if table.len() > TCP_SETTINGS_MAX {
         return Err(Error::usage(format!(
-            "`tcp` has {} settings; at most {TCP_SETTINGS_MAX} are allowed",
+            "the table `tcp` has {} settings; at most {TCP_SETTINGS_MAX} are allowed",
             table.len()
         )));
     }
@@ -26,7 +26,7 @@ fn text(name: &str, value: &Value) -> Result<String> {
             Ok(values.iter().map(Value::to_string).collect::<Vec<_>>().join(" "))
         }
         Value::Array(_) | Value::Float(_) | Value::Datetime(_) | Value::Table(_) => {
-            let message = format!("the value of tcp.{name} has a type that no setting has");
+            let message = format!("the value of tcp.{name} has the wrong type");
             Err(Error::usage(message).hint("write a number, true, false, a string, or an array of integers"))
         }
     }

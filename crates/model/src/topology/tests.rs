@@ -84,13 +84,13 @@ fn a_contradictory_topology_is_refused_with_its_place() {
     let cases = [
         ("mtu = 57344", "mtu = 57344\nmut = 5", "unknown field `mut`"),
         ("type = \"vctc\"", "type = \"token-ring\"", "unknown variant `token-ring`"),
-        ("10.0.2.2/24", "10.0.2.1/24", "10.0.2.1 is an address of guest router and of guest server"),
+        ("10.0.2.2/24", "10.0.2.1/24", "guest router and guest server have the same IP address 10.0.2.1"),
         ("10.0.2.2/24", "10.0.2.2", "is not an address with a prefix length"),
-        ("10.0.2.2/24", "224.0.0.1/24", "a guest cannot have the address"),
+        ("10.0.2.2/24", "224.0.0.1/24", "224.0.0.1 cannot be the address of a guest"),
         (
             "type = \"hipersockets\"\nnetwork = \"lan\"",
             "type = \"vctc\"\nnetwork = \"lan\"",
-            "a vctc device cannot connect to lan",
+            "a device of type vctc cannot connect to network lan, which has type hipersockets",
         ),
         (
             "mtu = 57344",
@@ -103,25 +103,25 @@ fn a_contradictory_topology_is_refused_with_its_place() {
             "grant = [\"router\"]",
             "is restricted and does not grant access to server",
         ),
-        ("grant = [\"router\", \"server\"]", "grant = [\"router\", \"sever\"]", "which the topology does not define"),
+        ("grant = [\"router\", \"server\"]", "grant = [\"router\", \"sever\"]", "no guest or port with this name"),
         ("buffer = 65535", "buffer = 65536", "network link: a buffer of 65536 bytes"),
-        ("buffer = 65535", "frame = \"64K\"", "the key frame does not belong here"),
-        ("type = \"vctc\"", "type = \"hipersockets\"", "the key buffer does not belong here"),
+        ("buffer = 65535", "frame = \"64K\"", "the key `frame` is not allowed here"),
+        ("type = \"vctc\"", "type = \"hipersockets\"", "the key `buffer` is not allowed here"),
         (
             "via = \"10.0.1.2\"",
             "via = \"10.0.9.2\"",
             "route to default: the next hop 10.0.9.2 is not in the subnet of any device",
         ),
         ("to = \"default\"", "to = \"fd00::/8\"", "have different IP versions"),
-        ("[guest.server]\nexternal", "[guest.\"ser ver\"]\nexternal", "is not a name"),
-        ("name = \"hsi0\"", "name = \"dev0\"", "two devices are called dev0"),
+        ("[guest.server]\nexternal", "[guest.\"ser ver\"]\nexternal", "is not a valid name"),
+        ("name = \"hsi0\"", "name = \"dev0\"", "two devices have the same name dev0"),
         (
             "network = \"lan\"\naddresses = [\"10.0.2.2/24\"]",
             "network = \"link\"\naddresses = [\"10.0.1.3/24\"]",
             "the file has 3 devices on a virtual CTC; at most 2 are allowed",
         ),
-        ("network = \"lan\"\naddresses = [\"10.0.2.2/24\"]", "network = \"wan\"", "there is no network wan"),
-        ("[guest.server]", "[guest.server]\nmemory_max = 1000000000", "the key memory_max does not belong here"),
+        ("network = \"lan\"\naddresses = [\"10.0.2.2/24\"]", "network = \"wan\"", "the topology has no network wan"),
+        ("[guest.server]", "[guest.server]\nmemory_max = 1000000000", "the key `memory_max` is not allowed here"),
         (
             "[guest.router]",
             "[guest.router]\nmemory_max = 1000000",
@@ -136,7 +136,12 @@ fn a_contradictory_topology_is_refused_with_its_place() {
     }
     assert!(Topology::parse("").unwrap_err().to_string().contains("no guest"));
     let both = "[network.a]\ntype=\"vctc\"\n[guest.g]\ndevice=[{network=\"a\"},{network=\"a\"}]";
-    assert!(Topology::parse(both).unwrap_err().to_string().contains("both ends are devices of guest g"));
+    assert!(
+        Topology::parse(both)
+            .unwrap_err()
+            .to_string()
+            .contains("both ends of a virtual CTC are devices of the same guest g")
+    );
     let frame = "[network.a]\ntype=\"hipersockets\"\nframe=\"32K\"\n[guest.g]";
     assert!(Topology::parse(frame).unwrap_err().to_string().contains("\"40K\""));
 }
@@ -160,7 +165,7 @@ fn a_router_whose_partners_would_have_to_know_too_many_prefixes_is_refused() {
     };
     assert!(with_guests(200).is_ok());
     let error = with_guests(300).unwrap_err().to_string();
-    assert!(error.contains("guest gate, device dev0") && error.contains("prefixes of sources"), "{error}");
+    assert!(error.contains("guest gate, device dev0") && error.contains("prefixes of source addresses"), "{error}");
 }
 
 #[test]
@@ -187,7 +192,7 @@ fn settings_of_tcp_are_read_as_the_text_that_linux_has_for_guests_and_prefixes()
     let without = refused("via = \"10.0.1.2\"\n", "");
     assert!(without.contains("route to default"), "{without}");
     let odd = refused("[guest.client]\n", "[guest.client]\ntcp = { tcp_sack = 1.5 }\n");
-    assert!(odd.contains("guest client: the value of tcp.tcp_sack has a type that no setting has"), "{odd}");
+    assert!(odd.contains("guest client: the value of tcp.tcp_sack has the wrong type"), "{odd}");
     let neither = refused("via = \"10.0.1.2\"\n", "via = \"10.0.1.2\"\n[[guest.client.route]]\nto = \"10.0.1.0/24\"\n");
     assert!(neither.contains("route to 10.0.1.0/24: the route has neither a next hop nor TCP settings"), "{neither}");
 }
