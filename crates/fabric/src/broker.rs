@@ -12,9 +12,10 @@ use crate::protocol::request::{Answer as ControlAnswer, Request};
 use crate::protocol::secret::Secret;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use siga_iucv::broker::{ADDRESSES_MAX, Answer, Conversation, INTERFACE_NAME_BYTES_MAX, Interface, Question};
+use siga_iucv::broker::{ADDRESSES_MAX, Answer, Conversation, INTERFACE_NAME_BYTES_MAX, Interface, Question, Terms};
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::name::Name;
+use siga_ring::NotifyFd;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -47,6 +48,14 @@ type Devices = BTreeMap<Name, Vec<GuestDevice>>;
 /// The descriptions of sockets that processes have passed and no process has received, each with the inode of the placeholder.
 type Passed = VecDeque<(u64, String)>;
 
+/// What a broker knows beyond its settings.
+struct Known {
+    devices: Devices,
+    passed: Passed,
+    /// A connection to the control program that no process uses yet. So a process need not wait until the broker has made one.
+    spare: Option<Client>,
+}
+
 /// A conversation with a process, and the connection to the control program while the process is being attached.
 struct Talk {
     conversation: Conversation,
@@ -59,22 +68,25 @@ impl Broker<'_> {
     /// # Errors
     /// Returns an error if the control program does not answer, or if the host has no descriptors left.
     pub fn serve(&self, channel: &OwnedFd) -> Result<()> {
-        // The control program answers no further requests of a process that has attached an application.
-        let devices = self.devices()?;
-        let mut passed = Passed::new();
+        // The control program answers no other requests of a process that has attached an application.
+        let mut client = self.connect()?;
+        let devices = devices(&mut client)?;
+        let mut known = Known { devices, passed: Passed::new(), spare: Some(client) };
         let mut talks: Vec<Talk> = Vec::new();
         loop {
             let mut ready: Vec<PollFd<'_>> = vec![PollFd::new(channel, PollFlags::IN)];
             ready.extend(talks.iter().map(|talk| PollFd::new(&talk.conversation, PollFlags::IN)));
             match poll(&mut ready, None) {
                 Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(error).context("cannot wait for questions"),
+                Err(error) => return Err(error).context("cannot wait for requests of the program's processes"),
             }
             let ready: Vec<bool> = ready.iter().map(|entry| !entry.revents().is_empty()).collect();
             let mut asked = ready[1..].iter();
-            talks.retain_mut(|talk| {
-                !asked.next().is_some_and(|asked| *asked) || self.answer(&devices, &mut passed, talk)
-            });
+            talks.retain_mut(|talk| !asked.next().is_some_and(|asked| *asked) || self.answer(&mut known, talk));
+            if talks.is_empty() && known.spare.is_none() {
+                // Without a spare connection, the next process gets one of its own, or an error.
+                known.spare = self.connect().ok();
+            }
             if ready[0] {
                 match Conversation::accept(channel.as_fd()) {
                     Ok(conversation) if talks.len() < CONVERSATIONS_MAX => {
@@ -90,51 +102,57 @@ impl Broker<'_> {
     }
 
     /// Answers the next question of a process. Returns false if the conversation has ended.
-    fn answer(&self, devices: &Devices, passed: &mut Passed, talk: &mut Talk) -> bool {
+    fn answer(&self, known: &mut Known, talk: &mut Talk) -> bool {
         let (answer, descriptors) = match talk.conversation.question() {
             Ok(Some((question, descriptors))) => self
-                .reply(devices, passed, talk, question, descriptors)
+                .reply(known, talk, question, descriptors)
                 .unwrap_or_else(|error| (Answer::Refused(error.to_string()), Vec::new())),
             Ok(None) | Err(_) => return false,
         };
         talk.conversation.answer(&answer, &descriptors).is_ok()
     }
 
-    /// Returns the devices of all guests that run.
-    fn devices(&self) -> Result<Devices> {
-        let mut client = Client::connect_at(self.base, self.network)?;
-        let mut devices = Devices::new();
-        for answer in client.request(Request::Status { detail: true })? {
-            if let ControlAnswer::Report { guest, part: ReportPart::Device(report) } = answer {
-                devices.entry(guest).or_default().push(report.device);
-            }
+    fn connect(&self) -> Result<Client> {
+        Client::connect_at(self.base, self.network)
+    }
+
+    /// Begins to attach a process. Returns the connection to the control program for the next step, the terms, and the notify and the
+    /// wake descriptor.
+    fn begin_application(&self, spare: Option<Client>) -> Result<(Client, Terms, [OwnedFd; 2])> {
+        if let Some(mut client) = spare
+            && let Ok((terms, doorbell)) = client.begin_application(self.guest, self.secret)
+        {
+            return Ok((client, terms, doorbell));
         }
-        Ok(devices)
+        // The control program may have restarted, or closed a connection on which it got no request.
+        let mut client = self.connect()?;
+        let (terms, doorbell) = client.begin_application(self.guest, self.secret)?;
+        Ok((client, terms, doorbell))
     }
 
     fn reply(
         &self,
-        devices: &Devices,
-        passed: &mut Passed,
+        known: &mut Known,
         talk: &mut Talk,
         question: Question,
         descriptors: Vec<OwnedFd>,
     ) -> Result<(Answer, Vec<OwnedFd>)> {
         match question {
             Question::Attach => {
-                let mut client = Client::connect_at(self.base, self.network)?;
-                let (terms, doorbell) = client.begin_application(self.guest, self.secret)?;
+                let (client, terms, doorbell) = self.begin_application(known.spare.take())?;
                 talk.attaching = Some(client);
-                Ok((Answer::Terms(terms), doorbell.into()))
+                let reader = NotifyFd::open_reader(&doorbell[0]).context("cannot open a pipe's read end")?;
+                Ok((Answer::Terms(terms), doorbell.into_iter().chain([reader]).collect()))
             }
             Question::Memory => {
-                let unexpected = || Error::usage("a process sent its memory before it requested the terms");
+                let unexpected = || Error::usage("a process sent its memory before it asked to attach to the guest");
                 let memory = talk.attaching.take().ok_or_else(unexpected)?.exchange_memory(descriptors)?;
                 Ok((Answer::Memory, memory.into()))
             }
-            Question::Resolve(name) => Ok((Answer::Addresses(self.resolve(devices, &name)), Vec::new())),
-            Question::Interfaces => Ok((Answer::Interfaces(self.interfaces(devices)), Vec::new())),
+            Question::Resolve(name) => Ok((Answer::Addresses(self.resolve(&known.devices, &name)), Vec::new())),
+            Question::Interfaces => Ok((Answer::Interfaces(self.interfaces(&known.devices)), Vec::new())),
             Question::Pass(inode, text) => {
+                let passed = &mut known.passed;
                 passed.retain(|(known, _)| *known != inode);
                 if passed.len() == PASSED_MAX {
                     passed.pop_front();
@@ -143,6 +161,7 @@ impl Broker<'_> {
                 Ok((Answer::Described(None), Vec::new()))
             }
             Question::Receive(inode) => {
+                let passed = &mut known.passed;
                 let place = passed.iter().position(|(known, _)| *known == inode);
                 let text = place.and_then(|place| passed.remove(place)).map(|(_, text)| text);
                 Ok((Answer::Described(text), Vec::new()))
@@ -173,4 +192,15 @@ impl Broker<'_> {
         let addresses = devices.iter().flat_map(|device| &device.addresses).map(ipnet::IpNet::addr);
         addresses.take(ADDRESSES_MAX).collect()
     }
+}
+
+/// Returns the devices of all guests that run.
+fn devices(client: &mut Client) -> Result<Devices> {
+    let mut devices = Devices::new();
+    for answer in client.request(Request::Status { detail: true })? {
+        if let ControlAnswer::Report { guest, part: ReportPart::Device(report) } = answer {
+            devices.entry(guest).or_default().push(report.device);
+        }
+    }
+    Ok(devices)
 }

@@ -23,6 +23,7 @@ use siga_iucv::client::ApplicationEnd;
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::name::Name;
 use siga_model::topology::Topology;
+use siga_ring::{NotifyFd, WakeFd};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -96,7 +97,7 @@ fn start(base: &Path, name: &Name, text: &str, lease: bool) -> Result<(Client, P
         Err(error) => {
             // The control program ends by itself. Wait for its end, so that the next start does not find it still running. The wait
             // has a limit, because a signal may have suspended the process.
-            let time = Timespec::try_from(GRACE).context("the time to wait")?;
+            let time = Timespec::try_from(GRACE).context("the timeout is too long")?;
             let _ = poll(&mut [PollFd::from_borrowed_fd(process.pidfd(), PollFlags::IN)], Some(&time));
             Err(error)
         }
@@ -126,7 +127,11 @@ fn unknown(base: &Path, name: &Name) -> Error {
         Err(error) => return error,
     };
     let known: Vec<&str> = known.iter().map(Name::as_str).collect();
-    let hint = if known.is_empty() { "none is up".to_owned() } else { format!("up: {}", known.join(", ")) };
+    let hint = if known.is_empty() {
+        "no network is up".to_owned()
+    } else {
+        format!("these networks are up: {}", known.join(", "))
+    };
     Error::usage(format!("there is no network {name}")).hint(hint)
 }
 
@@ -216,14 +221,13 @@ impl Client {
                 Ok(Some(answer)) => return Ok(Some(answer)),
                 Err(Ended::Closed) => return Err(Error::environment("the control program has ended")),
                 Err(Ended::Malformed(what)) => {
-                    return Err(Error::environment(format!(
-                        "the control program sent something that is not an answer: {what}"
-                    )));
+                    return Err(Error::environment(format!("the control program sent an invalid answer: {what}")));
                 }
                 Ok(None) => {}
             }
             let left = self.take_up_until.map(|until| until.saturating_duration_since(Instant::now()));
-            let limit = Timespec::try_from(left.map_or(time, |left| left.min(time))).context("the time to wait")?;
+            let limit =
+                Timespec::try_from(left.map_or(time, |left| left.min(time))).context("the timeout is too long")?;
             match poll(&mut [PollFd::new(&self.channel, PollFlags::IN)], Some(&limit)) {
                 Ok(0) if left.is_some_and(|left| left <= time) => return Err(self.not_taken_up()),
                 Ok(0) => return Ok(None),
@@ -288,9 +292,13 @@ impl Client {
         let (terms, doorbell) = self.begin_application(guest, secret)?;
         let half = HalfEnd::new(terms).context("no memory")?;
         let copies = half.memory.each_ref().map(OwnedFd::try_clone);
-        let copies = copies.into_iter().collect::<std::io::Result<Vec<_>>>().context("out of descriptors")?;
+        let copies =
+            copies.into_iter().collect::<std::io::Result<Vec<_>>>().context("cannot open another file descriptor")?;
         let memory = self.exchange_memory(copies)?;
-        half.complete(doorbell, memory).context("cannot use the guest's memory")
+        let [notify, wake] = doorbell;
+        let completed =
+            NotifyFd::from_fd(notify).and_then(|notify| half.complete(notify, WakeFd::from_fd(wake)?, memory));
+        completed.context("cannot use the guest's memory")
     }
 
     /// Begins to make a process an application of a guest. Returns what the process needs to make its memory, and the notify and the
@@ -352,6 +360,6 @@ fn is_served_by_this_user(socket: impl AsFd, run: &RunDir) -> Result<()> {
         return Ok(());
     }
     let path = run.path().join("control");
-    let message = format!("{} is served by user {server}, and this is user {own}", path.display());
+    let message = format!("a process of user {server} serves {}, but you are user {own}", path.display());
     Err(Error::environment(message).hint("end that process, and start the network again"))
 }

@@ -13,12 +13,16 @@ mod guests;
 mod issuer;
 mod log;
 mod memory;
+mod owners;
 mod pairs;
 mod peer;
+mod ports;
 mod requests;
 mod state;
 mod status;
 mod stderr;
+mod switches;
+mod tenants;
 mod token_bucket;
 
 use crate::files;
@@ -37,6 +41,7 @@ use clients::Client;
 use guests::Guest;
 use log::Log;
 use pairs::{Outgoing, RingPairs};
+use ports::Ports;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -74,6 +79,10 @@ enum Source {
     /// The standard error of a guest is readable.
     Stderr(Name),
     Client(u64),
+    /// The process by which a port's namespace was found has ended: the names of the network and the port.
+    Holder(Name, Name),
+    /// An interface in the namespace of an uplink has changed: the names of the network and the uplink.
+    Uplink(Name, Name),
 }
 
 /// The life-cycle stage of the network.
@@ -117,6 +126,7 @@ pub struct Control {
     doorbells: BTreeMap<RingPairId, (OwnedFd, OwnedFd)>,
     last_application: u64,
     requests: u64,
+    ports: Ports,
     stage: Stage,
     attached: Attached,
     /// The client with the lease, if there is one: the network is taken down when the connection of this client closes.
@@ -195,7 +205,7 @@ impl Control {
         let (state, topology) = match left {
             Some((state, _)) if state.topology != text => {
                 let message = format!("network {name} is already up with a different topology");
-                return Err(Error::environment(message).hint(format!("siga net down {name}")));
+                return Err(Error::environment(message).hint(format!("stop the network first: siga net down {name}")));
             }
             Some(known) => known,
             None => {
@@ -222,6 +232,7 @@ impl Control {
             doorbells: BTreeMap::new(),
             last_application: 0,
             requests: 0,
+            ports: Ports::default(),
             stage: Stage::Starting { until: Instant::now() + crate::limits::START_TIME_MAX, is_new },
             attached: Attached::default(),
             lease: None,
@@ -272,6 +283,8 @@ impl Control {
                 Source::Process(guest) => self.process_ended(&guest),
                 Source::Stderr(guest) => self.receive_stderr(&guest),
                 Source::Client(client) => self.receive_from_client(client),
+                Source::Holder(network, port) => self.holder_ended(&network, &port),
+                Source::Uplink(network, port) => self.uplink_changed(&network, &port),
             }
         }
         true
@@ -287,12 +300,13 @@ impl Control {
         let guests = self.guests.values().filter_map(Guest::due);
         let clients = self.clients.values().filter_map(Client::due);
         let stderr = self.stderr.values().filter_map(GuestStderr::due);
-        stage.into_iter().chain(guests).chain(clients).chain(stderr).chain(self.log.due()).min()
+        stage.into_iter().chain(guests).chain(clients).chain(stderr).chain(self.log.due()).chain(self.ports.due()).min()
     }
 
     fn due(&mut self, now: Instant) {
         self.guests_due(now);
         self.clients_due(now);
+        self.ports_due(now);
         self.stderr_due(now);
         self.log.write_due_counts(now);
         let has_ended = |guest: &Guest| guest.process.is_none() && guest.channel.is_none();

@@ -24,7 +24,9 @@ pub(crate) fn prefix(net: IpNet) -> Prefix {
 /// Returns an error if the list has too many prefixes.
 pub(crate) fn filter(list: &SourceList) -> Result<Sources> {
     let prefixes = |nets: &[IpNet]| nets.iter().copied().map(prefix).collect::<Vec<Prefix>>();
-    let refused = |error| Error::usage(format!("{} prefixes of sources: {error:?}", list.len()));
+    let refused = |error| {
+        Error::usage(format!("the stack refuses a list of {} prefixes of source addresses: {error:?}", list.len()))
+    };
     Sources::new(&prefixes(&list.admitted), &prefixes(&list.refused)).map_err(refused)
 }
 
@@ -49,6 +51,6 @@ pub(crate) fn agreed(features: DriverFeatures, kind: NetworkKind) -> Agreed {
 
 /// Configures a new ring according to the driver features `packing` and `suppress_doorbells`.
 pub(crate) fn prepare(ring: &mut Producer, features: DriverFeatures, kind: NetworkKind) {
-    ring.set_packing(features.packing && matches!(kind, NetworkKind::Hipersockets { .. }));
+    ring.set_packing(features.packing && !matches!(kind, NetworkKind::Vctc { .. }));
     ring.set_notify_always(!features.suppress_doorbells);
 }

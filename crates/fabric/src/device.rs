@@ -169,6 +169,10 @@ pub(crate) fn halves(kind: NetworkKind) -> (Outbound, Inbound) {
         NetworkKind::Hipersockets { frame } => {
             (Outbound::HiperSockets(hipersockets::Outbound::new(frame)), Inbound::HiperSockets(hipersockets::Inbound))
         }
+        NetworkKind::Guestlan { .. } | NetworkKind::Vswitch { .. } => (
+            Outbound::HiperSockets(hipersockets::Outbound::new(kind.buffer_bytes())),
+            Inbound::HiperSockets(hipersockets::Inbound),
+        ),
         NetworkKind::Vctc { buffer } => {
             (Outbound::Vctc(vctc::Outbound::new(buffer)), Inbound::Vctc(vctc::Inbound::default()))
         }

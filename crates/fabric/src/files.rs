@@ -71,9 +71,9 @@ pub(crate) fn open_own(directory: impl AsFd, name: &str, flags: OFlags, shown: &
     let file = match rustix::fs::openat(directory, name, flags, Mode::RUSR | Mode::WUSR) {
         Ok(file) => file,
         Err(Errno::NOENT) => return Ok(None),
-        Err(Errno::LOOP) => return Err(Error::environment(format!("{}: it is a link", at()))),
+        Err(Errno::LOOP) => return Err(Error::environment(format!("{}: the file is a link", at()))),
         // `ENXIO` means that the file is a FIFO without a reader, or a socket.
-        Err(Errno::NXIO) => return Err(Error::environment(format!("{}: it is not a regular file", at()))),
+        Err(Errno::NXIO) => return Err(Error::environment(format!("{}: the file is not a regular file", at()))),
         Err(error) => return Err(error).context(at()),
     };
     let stat = rustix::fs::fstat(&file).context(at())?;
@@ -86,7 +86,7 @@ pub(crate) fn read_bounded(file: OwnedFd, bytes_max: u64, at: &str) -> Result<Ve
     let mut bytes = Vec::new();
     File::from(file).take(bytes_max + 1).read_to_end(&mut bytes).context(at)?;
     if bytes.len() as u64 > bytes_max {
-        return Err(Error::usage(format!("{at}: it has more than {bytes_max} bytes")));
+        return Err(Error::usage(format!("{at}: the file has more than {bytes_max} bytes")));
     }
     Ok(bytes)
 }
@@ -112,7 +112,7 @@ fn is_own_file(stat: &Stat) -> std::result::Result<(), String> {
         return Err(format!("{} is not a regular file", type_name(kind)));
     }
     if stat.st_uid != geteuid().as_raw() {
-        return Err(format!("it belongs to user {}", stat.st_uid));
+        return Err(format!("the file belongs to user {}", stat.st_uid));
     }
     if stat.st_nlink > 1 {
         return Err("the file has several names (hard links)".to_owned());

@@ -10,13 +10,14 @@
 //! link* without a ring. The stack sends packets for several partners, such as multicast packets, over the main link.
 
 mod applications;
-mod backpressure;
 mod event_loop;
 mod groups;
 mod links;
 mod orders;
 pub(crate) mod peer_link;
+mod ports;
 pub mod process;
+mod relay;
 mod report;
 mod setup;
 #[cfg(test)]
@@ -30,6 +31,7 @@ use crate::iucv::applications::Applications;
 use crate::iucv::memory::Memory;
 use crate::protocol::channel::Channel;
 use crate::protocol::message::{GuestConfig, RingPairEnd};
+use crate::switch::Switch;
 use links::HalfPair;
 use orders::{Capture, OpenPing};
 use peer_link::Links;
@@ -98,6 +100,8 @@ pub struct Node {
     /// The time of the next check for idle ring pairs.
     next_idle_look: Ticks,
     scratch: Vec<u8>,
+    /// The switch, if this node is one. A switch's stack has no addresses.
+    switch: Option<Box<Switch>>,
     /// The time until which a zero-copy send waits for a retained buffer to become free. `None` if no zero-copy send waits.
     retained_until: Option<Ticks>,
     runs: bool,

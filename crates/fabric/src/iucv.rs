@@ -10,6 +10,7 @@ mod announce;
 pub(crate) mod applications;
 mod commands;
 pub(crate) mod memory;
+mod pooled;
 mod reservations;
 mod sharing;
 mod violation;

@@ -138,6 +138,35 @@ pub const CAPTURE_BYTES_MAX: usize = 4 << 20;
 /// CPU sooner.
 pub const SLICE: Duration = Duration::from_micros(100);
 
+/// How many Ethernet addresses a switch knows at most. Frames to an address that it does not know go to all ports.
+pub const SWITCH_MACS_MAX: usize = 16_384;
+/// How many learned Ethernet addresses one port of a switch may have, so that no port can fill the table alone.
+pub const SWITCH_MACS_OF_PORT_MAX: usize = SWITCH_MACS_MAX / 4;
+/// The time without frames after which a switch forgets a learned Ethernet address, in nanoseconds (IEEE 802.1Q 8.8.3: 300 s).
+pub const SWITCH_AGE_NS: u64 = 300_000_000_000;
+
+/// How many Ethernet addresses one part of a switch's report has. All parts of one report fit into the outbox of a channel: also if each of
+/// the 1,000 ports has 256 VLANs.
+pub const REPORT_ADDRESSES_MAX: usize = 512;
+
+/// Smallest payload of the segments into which a large segment is cut, as in Linux. With a smaller one, a station could make the
+/// switch or another kernel send a thousand frames for one.
+pub const SEGMENT_BYTES_MIN: u16 = 48;
+/// How many IPv6 extension headers a switch skips to find the protocol of a packet.
+pub const EXTENSIONS_MAX: usize = 8;
+/// The smallest number of flooded frames that a silent port may send at any rate: enough for address resolution and neighbour discovery
+/// of a station that starts.
+pub const FLOOD_BURST_MIN: u64 = 64;
+
+/// The longest configuration of the container network interface, in bytes.
+pub const CNI_INPUT_BYTES_MAX: u64 = 1 << 20;
+/// The longest name of a namespace that joins a port, in bytes.
+pub const TENANT_BYTES_MAX: usize = 400;
+/// The most addresses in one answer about hosts.
+pub const HOSTS_PART_MAX: usize = 256;
+/// The time between two attempts to make the TAP device of a port whose namespace does not exist.
+pub const PORT_RETRY_INTERVAL: Duration = Duration::from_secs(2);
+
 /// How many unread bytes a connection of an application may have while the application's other connections have more than
 /// [`siga_iucv::limits::CROWDED_FROM_BYTES`] unread bytes.
 pub const CROWDED_RECEIVE_BYTES_MAX: u32 = 256 << 10;
@@ -153,5 +182,7 @@ pub const BEQUESTS_MAX: usize = 1_024;
 pub const BEQUESTS_OF_APPLICATION_MAX: usize = 256;
 /// Maximum time between the moment at which a process shares its sockets and the moment at which another process inherits them.
 pub const BEQUEST_TIME_MAX: Duration = Duration::from_secs(5);
+/// How long an application may have a connection of a pooled listener without accepting it, while another application expects one.
+pub const HANDED_TIME_MAX: Duration = Duration::from_millis(5);
 /// How many commands of one application the guest handles before it handles commands of other applications.
 pub const COMMANDS_AT_ONCE_MAX: usize = 256;

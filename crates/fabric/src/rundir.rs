@@ -74,7 +74,7 @@ fn is_ours(stat: &rustix::fs::Stat, path: &Path) -> Result<()> {
     let (own, shown) = (geteuid().as_raw(), path.display());
     let message = match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory if stat.st_uid != own => {
-            format!("{shown} belongs to user {}, and this is user {own}", stat.st_uid)
+            format!("{shown} belongs to user {}, but you are user {own}", stat.st_uid)
         }
         FileType::Directory if stat.st_mode & OTHERS_WRITE != 0 => {
             format!("other users may write to {shown}")
@@ -242,10 +242,10 @@ impl RunDir {
         };
         let stat = rustix::fs::fstat(&socket).context(at())?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
-            return Err(Error::environment(format!("{}: it is not a socket", at())));
+            return Err(Error::environment(format!("{}: the file is not a socket", at())));
         }
         if stat.st_uid != geteuid().as_raw() {
-            return Err(Error::environment(format!("{}: it belongs to user {}", at(), stat.st_uid)));
+            return Err(Error::environment(format!("{}: the file belongs to user {}", at(), stat.st_uid)));
         }
         Ok(Some(socket))
     }
@@ -296,9 +296,9 @@ impl RunDir {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
                 let message = format!("network {name} is already up: {} is in use", self.own.path.display());
-                return Err(
-                    Error::environment(message).hint(format!("siga net status {name}, or siga net down {name}"))
-                );
+                return Err(Error::environment(message).hint(format!(
+                    "show this network with `siga net status {name}`, or stop it with `siga net down {name}`"
+                )));
             }
             Err(error) => return Err(error).context(format!("cannot lock {}", path.display())),
         }

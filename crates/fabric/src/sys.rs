@@ -7,7 +7,7 @@
 use rustix::process::setsid;
 use rustix::thread::{CapabilitySet, UnshareFlags, capabilities, set_capabilities, unshare_unsafe};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 #[cfg(test)]
@@ -64,9 +64,167 @@ const NOTHING: *mut u8 = std::ptr::null_mut();
 /// # Errors
 /// Returns EINVAL if the process has several threads, and EPERM or ENOSPC if unprivileged user namespaces are disabled.
 pub(crate) fn unshare_user() -> io::Result<()> {
-    // SAFETY: the flags do not include CLONE_FILES, so every thread keeps the same descriptor table.
-    unsafe { unshare_unsafe(UnshareFlags::NEWUSER) }?;
+    unshare(UnshareFlags::NEWUSER)
+}
+
+/// Makes an open descriptor of /dev/net/tun a TAP device whose frames have a virtio header. The kernel replaces `%d` in the name by a
+/// free number. Returns the name.
+///
+/// # Errors
+/// Returns EBUSY if the namespace has an interface of this name, EPERM without the privilege, and EINVAL if the name is too long.
+pub(crate) fn make_tap(device: BorrowedFd<'_>, name: &str, checksums: bool, segments: bool) -> io::Result<String> {
+    const IFF_TUN_EXCL: libc::c_int = 0x8000;
+    const TUNSETVNETHDRSZ: u64 = 0x4004_54d8;
+    const TUNSETOFFLOAD: u64 = 0x4004_54d0;
+    const TUNSETIFF: u64 = 0x4004_54ca;
+    const TUN_F_CSUM: u64 = 1;
+    const TUN_F_TSO4: u64 = 2;
+    const TUN_F_TSO6: u64 = 4;
+    /// The kernel's `struct ifreq`: a name, flags, and the rest of a union.
+    #[repr(C)]
+    struct Request {
+        name: [u8; libc::IFNAMSIZ],
+        flags: i16,
+        rest: [u8; 22],
+    }
+    let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | IFF_TUN_EXCL;
+    let flags = i16::from_ne_bytes(u16::try_from(flags).map_err(io::Error::other)?.to_ne_bytes());
+    let mut request = Request { name: [0; libc::IFNAMSIZ], flags, rest: [0; 22] };
+    let room = request.name.get_mut(..name.len()).filter(|room| room.len() < libc::IFNAMSIZ);
+    room.ok_or(io::ErrorKind::InvalidInput)?.copy_from_slice(name.as_bytes());
+    let done = |status: libc::c_int| if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
+    let device = device.as_raw_fd();
+    let header_bytes: libc::c_int = 10;
+    // SAFETY: the kernel reads and writes a request of this layout, which lives during the call.
+    done(unsafe { libc::ioctl(device, TUNSETIFF as _, &raw mut request) })?;
+    // SAFETY: the kernel reads one `int`, which lives during the call.
+    done(unsafe { libc::ioctl(device, TUNSETVNETHDRSZ as _, &raw const header_bytes) })?;
+    let segments = if checksums && segments { TUN_F_TSO4 | TUN_F_TSO6 } else { 0 };
+    let offload = if checksums { TUN_F_CSUM | segments } else { 0 };
+    // SAFETY: the argument is a number.
+    done(unsafe { libc::ioctl(device, TUNSETOFFLOAD as _, offload) })?;
+    let name = request.name.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8(name.to_vec()).map_err(io::Error::other)
+}
+
+/// Returns the name of the TAP device of a descriptor, if its frames have a virtio header as those of [`make_tap`].
+///
+/// # Errors
+/// Returns EBADFD if the device is gone, ENOTTY for other descriptors, and EINVAL for a device of another kind.
+pub(crate) fn tap_name(device: impl AsFd) -> io::Result<String> {
+    const TUNGETIFF: u64 = 0x8004_54d2;
+    const TUNGETVNETHDRSZ: u64 = 0x8004_54d7;
+    const KIND: libc::c_int = libc::IFF_TAP | libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+    let device = device.as_fd().as_raw_fd();
+    // The kernel's `struct ifreq`: a name, flags, and the rest of a union.
+    let mut request = [0_u8; 40];
+    let mut header_bytes: libc::c_int = 0;
+    let done = |status: libc::c_int| if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
+    // SAFETY: the kernel writes a request of this size, which lives during the call.
+    done(unsafe { libc::ioctl(device, TUNGETIFF as _, request.as_mut_ptr()) })?;
+    // SAFETY: the kernel writes one `int`, which lives during the call.
+    done(unsafe { libc::ioctl(device, TUNGETVNETHDRSZ as _, &raw mut header_bytes) })?;
+    let (name, rest) = request.split_at(libc::IFNAMSIZ);
+    let flags = rest.first_chunk().map_or(0, |flags| u16::from_ne_bytes(*flags));
+    if libc::c_int::from(flags) & KIND != libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR || header_bytes != 10 {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8(name.to_vec()).map_err(io::Error::other)
+}
+
+/// Moves the calling process, which has one thread, into new namespaces of the given kinds.
+///
+/// # Errors
+/// Returns EPERM without the privilege, EINVAL if a new user namespace is asked for and the process has several threads, and ENOSPC if
+/// there are too many namespaces.
+pub(crate) fn unshare(kinds: UnshareFlags) -> io::Result<()> {
+    // SAFETY: without CLONE_FILES, every thread keeps the same descriptor table.
+    unsafe { unshare_unsafe(kinds.difference(UnshareFlags::FILES)) }?;
     Ok(())
+}
+
+/// Opens a packet socket that receives and sends all frames of an interface, with a virtio header, and none that this host sends.
+///
+/// # Errors
+/// Returns EPERM without CAP_NET_RAW.
+pub(crate) fn open_uplink(index: u32) -> io::Result<OwnedFd> {
+    const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
+    let protocol = u16::try_from(libc::ETH_P_ALL).map_err(io::Error::other)?.to_be();
+    let interface = libc::c_int::try_from(index).map_err(io::Error::other)?;
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: the arguments are numbers. With the protocol 0, the socket receives nothing before it is bound.
+    let socket = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
+    if socket < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel made the descriptor for this call, so nothing else owns it.
+    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+    let on: libc::c_int = 1;
+    set_packet_option(&socket, libc::PACKET_VNET_HDR, &on)?;
+    set_packet_option(&socket, PACKET_IGNORE_OUTGOING, &on)?;
+    refuse_vlans(&socket)?;
+    let all = libc::packet_mreq {
+        mr_ifindex: interface,
+        mr_type: u16::try_from(libc::PACKET_MR_PROMISC).map_err(io::Error::other)?,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    set_packet_option(&socket, libc::PACKET_ADD_MEMBERSHIP, &all)?;
+    let address = libc::sockaddr_ll {
+        sll_family: u16::try_from(libc::AF_PACKET).map_err(io::Error::other)?,
+        sll_protocol: protocol,
+        sll_ifindex: interface,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    let length = libc::socklen_t::try_from(size_of_val(&address)).map_err(io::Error::other)?;
+    // SAFETY: the kernel reads an address of this length, which lives during the call.
+    let status = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) };
+    if status == 0 { Ok(socket) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Makes a packet socket drop frames that arrive with the tag of a VLAN. The kernel removes the first tag before a packet socket gets the
+/// frame, so a reader would take the frame for one without a tag.
+fn refuse_vlans(socket: &OwnedFd) -> io::Result<()> {
+    /// From this address on, a filter reads data about the frame (<linux/filter.h>).
+    const ABOUT: u32 = (-0x1000_i32).cast_unsigned();
+    const TAG: u32 = ABOUT + 44;
+    const HAS_TAG: u32 = ABOUT + 48;
+    const LOAD: u16 = 0x20;
+    const AND: u16 = 0x54;
+    const JUMP_IF_EQUAL: u16 = 0x15;
+    const RETURN: u16 = 0x06;
+    let step = |code: u16, k: u32, jt: u8| libc::sock_filter { code, jt, jf: 0, k };
+    // A tag with the id 0 has only a priority.
+    let mut steps = [
+        step(LOAD, HAS_TAG, 0),
+        step(JUMP_IF_EQUAL, 0, 3),
+        step(LOAD, TAG, 0),
+        step(AND, 0x0fff, 0),
+        step(JUMP_IF_EQUAL, 0, 0),
+        step(RETURN, u32::MAX, 0),
+        step(RETURN, 0, 0),
+    ];
+    // With another id, the jump goes to the last step.
+    steps[4].jf = 1;
+    let len = u16::try_from(steps.len()).map_err(io::Error::other)?;
+    let program = libc::sock_fprog { len, filter: steps.as_mut_ptr() };
+    set_option(socket, (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER), &program)
+}
+
+fn set_packet_option<T>(socket: &OwnedFd, option: libc::c_int, value: &T) -> io::Result<()> {
+    set_option(socket, (libc::SOL_PACKET, option), value)
+}
+
+fn set_option<T>(socket: &OwnedFd, (level, option): (libc::c_int, libc::c_int), value: &T) -> io::Result<()> {
+    let length = libc::socklen_t::try_from(size_of_val(value)).map_err(io::Error::other)?;
+    let value: *const T = value;
+    // SAFETY: the kernel reads a value of this length, which lives during the call. A filter's value points to steps that live too.
+    let status = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value.cast(), length) };
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Returns a pidfd of the process at the other end of a connection: the process that connected or that listened.

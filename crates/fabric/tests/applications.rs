@@ -59,7 +59,7 @@ fn impossible_socket_calls_return_the_right_kind_of_error() {
     let guest = "tcpip1".parse().unwrap();
     let wrong = siga_fabric::protocol::secret::Secret::claimed("0");
     let error = Attachment::iucv_at(&network.run_dir(), &network.name, &guest, &wrong).unwrap_err();
-    assert!(error.message().contains("this is not the secret of the applications"), "{error}");
+    assert!(error.message().contains("the given secret is not the secret for applications"), "{error}");
 }
 
 #[test]
@@ -405,7 +405,7 @@ fn a_killed_guest_ends_its_applications_which_attach_again() {
     let (mut served, _) = listener.accept().unwrap();
     kill(network.pid("tcpip3"));
     let error = served.read(&mut [0]).unwrap_err();
-    assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::NotConnected, "the guest has ended"));
+    assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::NetworkDown, "the guest has ended"));
     assert!(TcpListener::bind(&server, "10.0.2.2:9".parse().unwrap()).is_err());
     wait_until("the guest does not run again", || {
         let status = network.status("tcpip3");

@@ -221,7 +221,10 @@ fn held(way: Way, network: &Network, attachment: &Attachment) -> u64 {
         Way::Embedded => {
             let stack = attachment.report().unwrap().into_iter().find_map(|part| match part {
                 ReportPart::Stack(stack) => Some(stack),
-                ReportPart::Device(_) | ReportPart::Link(_) | ReportPart::Application(_) => None,
+                ReportPart::Device(_)
+                | ReportPart::Link(_)
+                | ReportPart::Application(_)
+                | ReportPart::Addresses { .. } => None,
             });
             stack.unwrap().memory["groups"]
         }

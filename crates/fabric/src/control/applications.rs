@@ -24,7 +24,7 @@ impl Control {
     ) -> Result<()> {
         let admitted = self.may_use(protocol, version, guest, secret);
         if let Err(error) = &admitted {
-            self.log.of_clients(&format!("an application of guest {guest} was refused: {error}"));
+            self.log.of_clients(&format!("an application could not attach to guest {guest}: {error}"));
         }
         admitted?;
         let [(notify_guest, wake_guest), (notify_application, wake_application)] = doorbells()?;
@@ -54,7 +54,7 @@ impl Control {
 
     fn may_use(&self, protocol: u32, version: &str, guest: &Name, secret: &Secret) -> Result<()> {
         check_protocol(protocol, version)?;
-        let refused = || Error::usage(format!("this is not the secret of the applications of guest {guest}"));
+        let refused = || Error::usage(format!("the given secret is not the secret for applications of guest {guest}"));
         let secrets = self.state.secrets.get(guest).ok_or_else(refused)?;
         if !secrets.application.is(secret) {
             return Err(refused());

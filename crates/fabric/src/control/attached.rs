@@ -87,7 +87,14 @@ impl Control {
             | Request::Revoke { .. }
             | Request::Secret { .. }
             | Request::Ping { .. }
-            | Request::Capture { .. } => {
+            | Request::Capture { .. }
+            | Request::ReservePort { .. }
+            | Request::JoinPort
+            | Request::ReleasePort { .. }
+            | Request::Tenants
+            | Request::ChangePort { .. }
+            | Request::Mirror { .. }
+            | Request::Addresses { .. } => {
                 if self.lease != Some(key) && self.attached.has(&client.channel)? {
                     let message = "this process is attached to the network, so it may not send other requests";
                     return Err(Error::usage(message).hint("send the request from another process"));

@@ -98,8 +98,8 @@ impl Control {
             Ok(None) => {}
             Ok(Some((request, descriptors))) => self.take_up(key, request, descriptors),
             Err(Ended::Malformed(what)) => {
-                let error = Error::usage(format!("this is not a request: {what}"));
-                self.fail(key, error.hint("use the same version of siga for both"));
+                let error = Error::usage(format!("the control program received an invalid request: {what}"));
+                self.fail(key, error.hint("use the same version of siga for the command and for the network"));
                 self.drop_client(key);
             }
             Err(Ended::Closed) => self.drop_client(key),
@@ -126,7 +126,10 @@ impl Control {
             }
             Waits::Nothing => {
                 client.has_asked = true;
-                self.answer(key, &Answer::TakenUp);
+                // A process that attaches gets its answer at once, and is woken only once.
+                if !matches!(request, Request::Application { .. }) {
+                    self.answer(key, &Answer::TakenUp);
+                }
                 self.request(key, request, descriptors);
             }
             Waits::Application { .. }
@@ -164,6 +167,7 @@ impl Control {
     fn drop_client(&mut self, key: u64) {
         let Some(client) = self.clients.remove(&key) else { return };
         self.events.remove(key, &client.channel);
+        self.end_reservations(key);
         if self.lease == Some(key) {
             self.begin_stop(None);
         }
@@ -184,7 +188,7 @@ impl Control {
             Ok(()) => {}
             // The control program itself made an answer that is too long. The client is not at fault, so its connection stays open.
             Err(unsent @ Unsent::TooLong { .. }) => {
-                self.log.of_clients(&format!("an answer was left out: {}", Error::from(unsent)));
+                self.log.of_clients(&format!("the control program could not send an answer: {}", Error::from(unsent)));
             }
             Err(Unsent::Behind | Unsent::Closed(_)) => self.drop_client(key),
         }
@@ -330,6 +334,8 @@ pub(super) fn check_protocol(protocol: u32, version: &str) -> Result<()> {
     if protocol == PROTOCOL {
         return Ok(());
     }
-    let message = format!("this process speaks protocol {protocol} (version {version}), the network {PROTOCOL}");
-    Err(Error::environment(message).hint("use the same version of siga for both"))
+    let message = format!(
+        "this process uses protocol {protocol} (siga version {version}), but the network uses protocol {PROTOCOL}"
+    );
+    Err(Error::environment(message).hint("use the same version of siga for the process and for the network"))
 }

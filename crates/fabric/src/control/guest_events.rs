@@ -28,6 +28,7 @@ impl GuestEvent {
             Self::Hello { .. } => (0, &[Phase::Begun]),
             Self::Ready { .. } => (0, &[Phase::Configured]),
             Self::Inventory { .. } => (0, &[Phase::Adopted]),
+            Self::Port { .. } => (1, &[Phase::Adopted]),
             Self::Failed(_) => (0, &[Phase::Begun, Phase::Configured, Phase::Adopted, Phase::Runs]),
             Self::Memory { .. } => (1, CONFIGURED),
             Self::ApplicationMemory { .. } => (2, CONFIGURED),
@@ -38,6 +39,7 @@ impl GuestEvent {
             | Self::Quiet { .. }
             | Self::Lost { .. }
             | Self::Report { .. }
+            | Self::PortLost { .. }
             | Self::Pong { .. }
             | Self::CaptureEnded { .. } => (0, CONFIGURED),
         }
@@ -56,7 +58,7 @@ impl Control {
             match channel.receive::<GuestEvent>() {
                 Ok(None) => return,
                 Ok(Some((event, descriptors))) => self.handle_event(name, event, descriptors),
-                Err(Ended::Malformed(what)) => self.refuse(name, &format!("this is not a message: {what}")),
+                Err(Ended::Malformed(what)) => self.refuse(name, &format!("the guest sent an invalid message: {what}")),
                 Err(Ended::Closed) => self.channel_ended(name),
             }
         }
@@ -72,9 +74,9 @@ impl Control {
         let Some(phase) = self.guests.get(name).and_then(|guest| guest.phase) else { return };
         let (descriptor_count, phases) = event.rule();
         if !phases.contains(&phase) {
-            self.refuse(name, "a message that is not expected at this point");
+            self.refuse(name, "the guest sent a message that is not allowed at this point");
         } else if descriptor_count != descriptors.len() {
-            self.refuse(name, "a message with the wrong number of descriptors");
+            self.refuse(name, "the guest sent a message with the wrong number of descriptors");
         } else {
             self.handle_in_turn(name, event, descriptors);
         }
@@ -87,15 +89,19 @@ impl Control {
             GuestEvent::Failed(error) => self.guest_failed(name, error),
             GuestEvent::Inventory { confinement, pairs, applications, last } => {
                 if pairs.len() > INVENTORY_PART_MAX || !self.adopt_applications(name, &applications) {
-                    self.refuse(name, "an inventory with ring pairs or applications that this guest cannot have");
+                    self.refuse(name, "the guest reported ring pairs or applications that it cannot have");
                     return;
                 }
                 self.adopt_pairs(name, &pairs);
                 if last {
+                    if self.topology.guests[name].is_switch {
+                        self.resume_ports(name);
+                    }
                     self.guest_ready(name, confinement);
                     self.end_half_known();
                 }
             }
+            GuestEvent::Port { port } => self.adopt_port(name, &port, descriptors),
             GuestEvent::Couple { device, member } => self.couple(name, device, member),
             GuestEvent::Memory { pair } => {
                 if let (Some(out), Some(memory)) = (self.pairs.memory(pair, name), descriptors.pop()) {
@@ -119,6 +125,7 @@ impl Control {
                 self.send_all(Some(name), orders);
             }
             GuestEvent::Lost { pair, why } => self.lost(name, pair, &why),
+            GuestEvent::PortLost { port, why } => self.switch_lost_port(name, &port, &why),
             GuestEvent::Report { request, part } => self.report(request, name, part),
             GuestEvent::Pong { request, time_ns } => self.pong(request, name, time_ns),
             GuestEvent::CaptureEnded { missed } => self.capture_ended(name, missed),
@@ -129,8 +136,9 @@ impl Control {
         let configured = if protocol == PROTOCOL {
             self.configure(name)
         } else {
-            let message =
-                format!("its program has a different version ({version}, protocol {protocol} instead of {PROTOCOL})");
+            let message = format!(
+                "the guest's program has another version of siga ({version}, protocol {protocol} instead of {PROTOCOL})"
+            );
             Err(Error::environment(message))
         };
         if let Err(error) = configured {

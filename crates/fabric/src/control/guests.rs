@@ -9,7 +9,7 @@ use super::{Control, Source, Stage, bind};
 use crate::isolate::launch::Process;
 use crate::limits::{PAIRS_PER_SECOND, RESTART_SETTLED, RESTART_WAIT, RESTART_WAIT_MAX, START_TIME_MAX};
 use crate::protocol::channel::{Channel, Unsent};
-use crate::protocol::message::{GuestConfig, GuestDevice, Member, Order, PROTOCOL};
+use crate::protocol::message::{GuestConfig, GuestDevice, Member, Order, PROTOCOL, SwitchConfig};
 use crate::protocol::request::{GuestState, GuestStatus, Moment};
 use crate::protocol::ticket::ApplicationId;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -24,6 +24,8 @@ use std::time::{Duration, Instant};
 
 /// The command-line arguments of a guest's process.
 pub(super) const GUEST_ARGUMENTS: [&str; 2] = ["net", "guest"];
+/// The command-line arguments of a switch's process.
+const SWITCH_ARGUMENTS: [&str; 2] = ["net", "switch"];
 
 /// The process of a guest.
 #[derive(Debug)]
@@ -105,6 +107,11 @@ impl Guest {
         self.start_at.into_iter().chain(self.late_at()).min()
     }
 
+    /// Returns true if the guest will be started again.
+    pub(super) fn will_start(&self) -> bool {
+        self.start_at.is_some()
+    }
+
     /// Cancels the planned start of the guest.
     pub(super) fn stays_ended(&mut self) {
         self.start_at = None;
@@ -133,11 +140,16 @@ impl Control {
         names.iter().try_for_each(|name| self.state.renew_incarnation(name))?;
         self.write_state()?;
         for name in names {
-            if !self.topology.guests[&name].external && !self.state.stopped.contains(&name) {
+            if !self.topology.guests[&name].external && !self.state.stopped.contains(&name) && self.may_begin(&name) {
                 self.start_guest(&name);
             }
         }
         Ok(())
+    }
+
+    /// Returns false for the switch of a network whose owner is a guest that does not run. It starts with its owner.
+    fn may_begin(&self, name: &Name) -> bool {
+        !self.topology.guests[name].is_switch || self.exists(name)
     }
 
     pub(super) fn start_guest(&mut self, name: &Name) {
@@ -158,7 +170,7 @@ impl Control {
         // The last argument shows in `ps` which guest of which network the process is. The process itself ignores it.
         let network = self.run.path().file_name().unwrap_or_default().to_string_lossy();
         let shown = format!("{network}/{name}");
-        let [net, guest] = GUEST_ARGUMENTS;
+        let [net, guest] = if self.topology.guests[name].is_switch { SWITCH_ARGUMENTS } else { GUEST_ARGUMENTS };
         let process = self.launcher.start(&[net, guest, &shown], other, stderr)?;
         if let Err(error) = self.limit(name, process.pid()) {
             process.signal(Signal::KILL)?;
@@ -232,11 +244,18 @@ impl Control {
             tcp: guest.tcp.clone(),
             tcp_to: guest.tcp_to.clone(),
             secret: self.state.secrets[name].control.clone(),
+            switch: SwitchConfig::of(&self.topology, name).filter(|_| guest.is_switch),
         };
         let socket = bind(&self.run.guest(name))?;
         self.send_order(name, &Order::Configure(Box::new(config)), vec![socket]);
         for (device, member) in self.members_of(name) {
             self.send_order(name, &Order::Member { device, member }, Vec::new());
+        }
+        if self.topology.guests[name].is_switch {
+            self.send_ports(name)?;
+            if self.state.mirrors.contains_key(name) {
+                self.send_mirror(name);
+            }
         }
         self.send_order(name, &Order::Run, Vec::new());
         if let Some(guest) = self.guests.get_mut(name) {
@@ -249,12 +268,11 @@ impl Control {
     pub(super) fn members_of(&self, name: &Name) -> Vec<(Name, Member)> {
         let mut members = Vec::new();
         for own in &self.topology.guests[name].devices {
-            let access = &self.topology.networks[&own.network].access;
-            if !access.admits(name) {
+            if !self.topology.admits(&own.network, name) {
                 continue;
             }
-            for (guest, _, device) in self.topology.on(&own.network) {
-                if guest != name && access.admits(guest) {
+            for (guest, device) in self.topology.partners(name, own) {
+                if self.topology.admits(&own.network, guest) {
                     members.push((own.name.clone(), Member::of(&self.topology, guest, device)));
                 }
             }
@@ -283,7 +301,10 @@ impl Control {
             Ok(()) => {}
             // The control program itself made an order that is too long. The guest is not at fault, so it keeps running.
             Err(unsent @ Unsent::TooLong { .. }) => {
-                self.log.of_guest(name, &format!("an order to guest {name} was left out: {}", Error::from(unsent)));
+                self.log.of_guest(
+                    name,
+                    &format!("the control program could not send an order to guest {name}: {}", Error::from(unsent)),
+                );
             }
             Err(unsent @ (Unsent::Behind | Unsent::Closed(_))) => {
                 self.log.of_guest(name, &format!("guest {name}: {}", Error::from(unsent)));
@@ -319,7 +340,7 @@ impl Control {
             },
             Running::Adopted(_) => ("it ended".to_owned(), false),
         };
-        let how = if self.reached_its_limit(name) { format!("{how}: it reached its memory limit") } else { how };
+        let how = if self.reached_its_limit(name) { format!("{how}: the guest reached its memory limit") } else { how };
         // Handle the events and the output that the guest sent before it ended, before its channel is closed.
         self.receive_from_guest(name);
         self.close_stderr(name);
@@ -340,7 +361,7 @@ impl Control {
         let (starting, stopping) = (matches!(self.stage, Stage::Starting { is_new: true, .. }), self.is_stopping());
         let external = self.topology.guests[name].external;
         let again = !external && !clean && !stopping && self.topology.guests[name].restart == Restart::OnFailure;
-        let again = again && !self.state.stopped.contains(name);
+        let again = again && !self.state.stopped.contains(name) && self.may_begin(name);
         let ready = self.state.ready.remove(name);
         let has_run = ready.is_some_and(|ready| u128::from(ready.elapsed_ms()) >= RESTART_SETTLED.as_millis());
         if again {
@@ -363,6 +384,7 @@ impl Control {
             };
             guest.start_at = Some(Instant::now() + wait);
         }
+        self.follow_owners();
     }
 
     /// Invalidates the tickets of a guest's former process, for later control programs too. The state file is written without
@@ -379,11 +401,16 @@ impl Control {
             self.guests.iter().filter(|(_, guest)| due(guest)).map(|(name, _)| name.clone()).collect();
         for name in names {
             if !self.guests[&name].is_starting() {
-                self.start_guest(&name);
+                // The owner of a network may have ended since its switch got a time to start again.
+                if self.may_begin(&name) {
+                    self.start_guest(&name);
+                } else if let Some(guest) = self.guests.get_mut(&name) {
+                    guest.stays_ended();
+                }
             } else if !is_new {
                 // In a new network this time limit is not checked here, because `Stage::Starting` has the same limit for all guests
                 // together.
-                self.log.of_guest(&name, &format!("guest {name}: it did not start before the timeout"));
+                self.log.of_guest(&name, &format!("guest {name} did not start before the timeout"));
                 if let Some(guest) = self.guests.get_mut(&name) {
                     guest.begun = None;
                 }
@@ -421,6 +448,7 @@ impl Control {
         for (asker, other) in self.pairs.wanted_with(name) {
             self.couple(&asker.guest, asker.device, other);
         }
+        self.follow_owners();
     }
 
     /// Ends each pair of an earlier control program that only one of its guests has reported, if the other can no longer report it.

@@ -20,14 +20,15 @@ use std::os::fd::OwnedFd;
 
 /// Creates the memory file for a guest's outgoing ring of a pair.
 pub(super) fn of_ring(outbound: Buffers) -> Result<OwnedFd> {
-    let bytes =
-        ring_bytes(outbound).ok_or_else(|| Error::usage("a ring cannot have buffers of this number or size"))?;
+    let bytes = ring_bytes(outbound)
+        .ok_or_else(|| Error::usage("a ring cannot have this number of buffers, or buffers of this size"))?;
     memory_file(bytes).context("cannot allocate memory for a ring")
 }
 
 /// Creates the memory files for a guest's ring to an application and for the guest's arena.
 pub(super) fn of_application(arena_bytes: u64) -> Result<[OwnedFd; 2]> {
-    let shape = siga_iucv::shape().ok_or_else(|| Error::usage("a ring cannot have buffers of this number or size"))?;
+    let shape = siga_iucv::shape()
+        .ok_or_else(|| Error::usage("a ring cannot have this number of buffers, or buffers of this size"))?;
     let arena_bytes =
         usize::try_from(arena_bytes).map_err(|_| Error::usage("the size exceeds the maximum size of an arena"))?;
     let make = |bytes| memory_file(bytes).context("cannot allocate memory for an application");
@@ -46,7 +47,7 @@ fn pairs_bytes(topology: &Topology, name: &Name) -> (u64, u64) {
     let mut pairs: Vec<u64> = Vec::new();
     for own in &topology.guests[name].devices {
         let bytes = topology.networks[&own.network].kind.buffer_bytes();
-        for (_, _, partner) in topology.on(&own.network).filter(|(guest, _, _)| *guest != name) {
+        for (_, partner) in topology.partners(name, own) {
             let ring = |count| ring_bytes(Buffers { bytes, count }).map_or(0, |bytes| bytes as u64);
             pairs.push(ring(own.buffer_count) + ring(partner.buffer_count) + BACKLOG_BYTES_MAX as u64);
         }
@@ -66,7 +67,9 @@ fn memory_max(topology: &Topology, name: &Name) -> u64 {
 
 fn descriptors_max(topology: &Topology, name: &Name) -> u64 {
     let users = pairs_bytes(topology, name).1 + u64::from(topology.guests[name].applications_max);
-    DESCRIPTORS_BASE + DESCRIPTORS_EACH * users
+    let ports = topology.networks.get(name).filter(|_| topology.guests[name].is_switch);
+    let ports = ports.and_then(|network| network.switch.as_ref()).map_or(0, |switch| switch.ports.len() as u64);
+    DESCRIPTORS_BASE + DESCRIPTORS_EACH * (users + ports)
 }
 
 impl Control {

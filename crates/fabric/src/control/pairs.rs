@@ -169,7 +169,7 @@ impl RingPairs {
         let held = self.charged(&asker.guest);
         if held.saturating_add(pair.bytes()) > most {
             let message = format!(
-                "guest {} uses {held} bytes for rings; {} more bytes would exceed its maximum of {most} \
+                "guest {} uses {held} bytes for rings; with {} more bytes, it would exceed its maximum of {most} bytes \
                     (ring_bytes_max)",
                 asker.guest,
                 pair.bytes()
@@ -352,13 +352,21 @@ fn may_couple<'a>(topology: &'a Topology, one: &MemberId, other: &MemberId) -> R
     };
     let (own, partner) = (device(one)?, device(other)?);
     if own.network != partner.network {
-        return Err(Error::usage(format!("{one} is on network {}, {other} on {}", own.network, partner.network)));
+        return Err(Error::usage(format!(
+            "{one} is on network {}, but {other} is on network {}",
+            own.network, partner.network
+        )));
     }
     if one.guest == other.guest {
         return Err(Error::usage(format!("{one} and {other} belong to the same guest")));
     }
+    if !topology.partners(&one.guest, own).any(|(guest, _)| *guest == other.guest) {
+        return Err(Error::usage(format!(
+            "{one} and {other} have no ring pair, because they exchange frames through a switch"
+        )));
+    }
     for member in [one, other] {
-        if !topology.networks[&own.network].access.admits(&member.guest) {
+        if !topology.admits(&own.network, &member.guest) {
             return Err(Error::usage(format!(
                 "network {} does not grant access to guest {}",
                 own.network, member.guest

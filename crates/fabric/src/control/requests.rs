@@ -54,6 +54,18 @@ impl Control {
             Request::Capture { guest, snap_bytes } => {
                 self.capture(key, guest, snap_bytes, descriptors.pop()).map(|()| None)
             }
+            Request::ReservePort { lan, port, tenant } => {
+                self.reserve_port(key, lan.as_ref(), port.as_ref(), tenant).map(Some)
+            }
+            Request::JoinPort => self.join_port(key, descriptors).map(Some),
+            Request::ReleasePort { tenant } => self.release_port(&tenant).map(Some),
+            Request::Tenants => {
+                self.tenants(key);
+                Ok(Some(()))
+            }
+            Request::ChangePort { network, port, change } => self.change_port(&network, &port, &change).map(Some),
+            Request::Mirror { network, mirror } => self.set_mirror(&network, mirror).map(Some),
+            Request::Addresses { network, forget } => self.addresses(key, &network, forget).map(|()| None),
         };
         match outcome {
             Ok(None) => {}
@@ -83,7 +95,7 @@ impl Control {
         self.known(name)?;
         if self.topology.guests[name].external {
             return Err(Error::usage(format!(
-                "guest {name} is external; start its process yourself, and it attaches to the network"
+                "guest {name} is external, so siga cannot start it; start the process of the guest yourself"
             )));
         }
         if self.guests[name].process.is_some() {
@@ -111,8 +123,11 @@ impl Control {
     }
 
     fn set_access(&mut self, network: &Name, guest: &Name, granted: bool) -> Result<()> {
-        self.known(guest)?;
-        let before = self.members_of(guest);
+        let is_port = self.is_port(network, guest);
+        if !is_port {
+            self.known(guest)?;
+        }
+        let before = if is_port { Vec::new() } else { self.members_of(guest) };
         let known = self.topology.networks.get_mut(network);
         let known = known.ok_or_else(|| Error::usage(format!("the topology has no network {network}")))?;
         let Access::Restricted(access) = &mut known.access else {
@@ -125,6 +140,9 @@ impl Control {
         }
         self.write_state()?;
         self.log.line(&format!("network {network}: {} guest {guest}", if granted { "grants" } else { "revokes" }));
+        if is_port {
+            return self.set_port_access(network, guest, granted);
+        }
         let orders = self.pairs.revoke(&self.topology, guest);
         self.send_all(None, orders);
         self.send_member_changes(guest, &before);
@@ -175,7 +193,7 @@ impl Control {
 
     fn ask_to_attach(&mut self, key: u64, (protocol, version): (u32, &str), guest: &Name, secret: &Secret) {
         if let Err(error) = self.may_attach(protocol, version, guest, secret) {
-            self.log.of_clients(&format!("a process that asked to become guest {guest} was refused: {error}"));
+            self.log.of_clients(&format!("a process could not attach as guest {guest}: {error}"));
             self.finish(key, Err(error));
             return;
         }
@@ -188,7 +206,7 @@ impl Control {
 
     fn may_attach(&self, protocol: u32, version: &str, guest: &Name, secret: &Secret) -> Result<()> {
         check_protocol(protocol, version)?;
-        let refused = || Error::usage(format!("this is not the secret of guest {guest}"));
+        let refused = || Error::usage(format!("the given secret is not the secret of guest {guest}"));
         let secrets = self.state.secrets.get(guest).ok_or_else(refused)?;
         if !secrets.attach.is(secret) {
             return Err(refused());
@@ -222,7 +240,7 @@ impl Control {
         let into = into.ok_or_else(|| Error::usage("the capture request contains no descriptor for the output"))?;
         let others = |client: &Client| matches!(&client.waits, Waits::Capture(other) if *other == guest);
         if self.clients.values().any(others) {
-            return Err(Error::environment(format!("a capture of guest {guest} is running already")));
+            return Err(Error::environment(format!("a capture of guest {guest} is already running")));
         }
         self.send_order(&guest, &Order::Capture { snap_bytes }, vec![into]);
         self.wait_for(key, Waits::Capture(guest));

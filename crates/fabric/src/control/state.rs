@@ -1,6 +1,6 @@
 //! The state file. From it, a later control program learns what it needs to take over the network of an earlier one. The file
-//! contains the topology, granted access, secrets, the data that tickets are checked with, the stopped guests, the restarts and the
-//! start time of each guest, and the path of the control group.
+//! contains the topology, granted access, changed settings of ports, secrets, the data that tickets are checked with, the stopped
+//! guests, the restarts and the start time of each guest, and the path of the control group.
 
 use super::cgroup::Cgroup;
 use super::issuer::Issuer;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use siga_model::error::Error;
 use siga_model::error::{IoContext, Result};
 use siga_model::name::Name;
-use siga_model::topology::{Access, Topology};
+use siga_model::topology::{Access, Mirror, PortSettings, Topology};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The contents of the state file.
@@ -41,8 +41,28 @@ pub(crate) struct State {
     /// The time at which each running guest became ready.
     #[serde(default)]
     pub(crate) ready: BTreeMap<Name, Moment>,
+    /// What a later control program needs to know about ports of namespaces, by the names of the switched network and the port.
+    #[serde(default)]
+    pub(crate) ports: BTreeMap<Name, BTreeMap<Name, PortState>>,
+    /// The ports whose settings a client has changed, by the names of the switched network and the labels of the ports.
+    #[serde(default)]
+    pub(crate) settings: BTreeMap<Name, BTreeMap<String, PortSettings>>,
+    /// The switches that copy frames to a port.
+    #[serde(default)]
+    pub(crate) mirrors: BTreeMap<Name, Mirror>,
     /// The control group of the guests. It is removed when the network is taken down.
     pub(crate) cgroup: Option<Cgroup>,
+}
+
+/// What a later control program needs to know about a port.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PortState {
+    /// The start time of the process by which the topology finds the namespace. A later process can have the same number.
+    #[serde(default)]
+    pub(crate) holder_started: Option<u64>,
+    /// Names the namespace that has joined the port, so that it can be found again.
+    #[serde(default)]
+    pub(crate) tenant: Option<String>,
 }
 
 /// The secrets of a guest.
@@ -78,6 +98,9 @@ impl State {
             incarnations,
             restarts: BTreeMap::new(),
             ready: BTreeMap::new(),
+            ports: BTreeMap::new(),
+            settings: BTreeMap::new(),
+            mirrors: BTreeMap::new(),
             cgroup,
         })
     }
@@ -93,13 +116,31 @@ impl State {
         Ok(())
     }
 
+    /// Changes what is known about a port. Returns true if the state is different from before.
+    pub(crate) fn set_port(&mut self, (network, port): &(Name, Name), change: impl FnOnce(&mut PortState)) -> bool {
+        let ports = self.ports.entry(network.clone()).or_default();
+        let before = ports.remove(port).unwrap_or_default();
+        let mut after = before.clone();
+        change(&mut after);
+        let differs = after != before;
+        if after != PortState::default() {
+            ports.insert(port.clone(), after);
+        }
+        differs
+    }
+
+    /// Returns what is known about a port.
+    pub(crate) fn port(&self, (network, port): &(Name, Name)) -> PortState {
+        self.ports.get(network).and_then(|ports| ports.get(port)).cloned().unwrap_or_default()
+    }
+
     /// Returns an issuer that uses the key and the incarnations of this state.
     pub(crate) fn issuer(&self) -> Issuer<'_> {
         Issuer { key: &self.ticket_key, incarnations: &self.incarnations }
     }
 
-    /// Reads the state that an earlier control program left. Returns it with the topology, in which the access lists are those of
-    /// the state. Returns `None` if there is no state.
+    /// Reads the state that an earlier control program left. Returns it with the topology, in which the access lists and the changed
+    /// settings of ports are those of the state. Returns `None` if there is no state.
     ///
     /// # Errors
     /// Returns an error if the state has another version or is damaged.
@@ -108,13 +149,14 @@ impl State {
         // is not needed.
         let Some(bytes) = run.read_state()?.filter(|bytes| !bytes.is_empty()) else { return Ok(None) };
         let damaged = |error: &dyn std::fmt::Display| {
-            let message = format!("the state of {} cannot be used: {error}", run.path().display());
-            Error::environment(message).hint(format!("end its guests, then remove {}", run.path().display()))
+            let message = format!("siga cannot use the state of the network in {}: {error}", run.path().display());
+            Error::environment(message)
+                .hint(format!("end the guests of the network, then remove {}", run.path().display()))
         };
         let protocol: Version = serde_json::from_slice(&bytes).map_err(|error| damaged(&error))?;
         if protocol.protocol != PROTOCOL {
             return Err(damaged(&format!(
-                "a different version of siga wrote it (protocol {}; this version has protocol {PROTOCOL})",
+                "a different version of siga wrote the state (protocol {}; this version has protocol {PROTOCOL})",
                 protocol.protocol
             )));
         }
@@ -123,6 +165,11 @@ impl State {
         for (name, granted) in &state.granted {
             if let Some(network) = topology.networks.get_mut(name) {
                 network.access = Access::Restricted(granted.clone());
+            }
+        }
+        for (network, ports) in &state.settings {
+            for (label, settings) in ports {
+                topology.set_port(network, label, settings);
             }
         }
         if topology.guests.keys().any(|guest| !state.secrets.contains_key(guest)) {

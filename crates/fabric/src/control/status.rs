@@ -9,13 +9,15 @@ use crate::protocol::report::ReportPart;
 use crate::protocol::request::{Answer, GuestState, NetworkStatus};
 use siga_model::name::Name;
 use siga_model::topology::{Access, Device};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 impl Control {
     pub(super) fn status(&mut self, key: u64, detail: bool) {
         let networks: Vec<Answer> = self.topology.networks.keys().map(|name| self.network_status(name)).collect();
         networks.iter().for_each(|answer| self.answer(key, answer));
+        let networks: Vec<Name> = self.topology.networks.keys().cloned().collect();
+        networks.iter().for_each(|network| self.member_status(key, network));
         let names: Vec<Name> = self.guests.keys().cloned().collect();
         let mut running = BTreeSet::new();
         for name in names {
@@ -33,12 +35,18 @@ impl Control {
     }
 
     pub(super) fn ask_for_reports(&mut self, key: u64, guests: &BTreeSet<Name>) {
+        let from = guests.iter().map(|name| (name.clone(), self.report_parts_max(name))).collect();
+        self.ask_for_parts(key, from, |request| Order::Report { request });
+    }
+
+    /// Sends guests an order that they answer with parts of a report. `from` has the maximum number of parts of each guest.
+    pub(super) fn ask_for_parts(&mut self, key: u64, from: BTreeMap<Name, usize>, order: impl Fn(u64) -> Order) {
         self.requests += 1;
         let request = self.requests;
-        let from = guests.iter().map(|name| (name.clone(), self.report_parts_max(name))).collect();
+        let guests: Vec<Name> = from.keys().cloned().collect();
         self.wait_for(key, Waits::Reports { request, from, until: Instant::now() + ANSWER_TIME_MAX });
-        for name in guests {
-            self.send_order(name, &Order::Report { request }, Vec::new());
+        for name in &guests {
+            self.send_order(name, &order(request), Vec::new());
         }
     }
 
@@ -46,7 +54,11 @@ impl Control {
     /// application, and one for the stack.
     fn report_parts_max(&self, name: &Name) -> usize {
         let guest = &self.topology.guests[name];
-        let members = |device: &Device| self.topology.on(&device.network).count();
+        let ports = |device: &Device| {
+            let switch = self.topology.networks[&device.network].switch.as_ref();
+            switch.map_or(0, |switch| switch.ports.len())
+        };
+        let members = |device: &Device| self.topology.on(&device.network).count() + ports(device);
         let applications = usize::try_from(guest.applications_max).unwrap_or(usize::MAX);
         guest.devices.iter().map(|device| 1 + members(device)).sum::<usize>().saturating_add(applications + 1)
     }
@@ -57,10 +69,10 @@ impl Control {
             Access::Open => None,
             Access::Restricted(granted) => Some(granted.iter().cloned().collect()),
         };
-        let members: Vec<String> =
-            self.topology.on(name).map(|(guest, _, device)| format!("{guest}.{}", device.name)).collect();
         let pairs = self.pairs.count_on(&self.topology, name);
-        Answer::Network(NetworkStatus { name: name.clone(), kind: network.kind.to_string(), granted, members, pairs })
+        let (kind, owner) = (network.kind.to_string(), self.ownership(name));
+        let switch = self.switch_status(name);
+        Answer::Network(NetworkStatus { name: name.clone(), kind, granted, owner, pairs, switch })
     }
 
     /// Passes a part of a guest's report to the client that asked for the report, if that client still waits.
@@ -72,11 +84,11 @@ impl Control {
         let Some((key, left)) = self.clients.iter_mut().find_map(|(key, client)| Some((*key, asks(client)?))) else {
             return;
         };
-        let is_last = matches!(part, ReportPart::Stack(_));
+        let is_last = part.is_last();
         if left == 0 || !self.is_of_guest(guest, &mut part) {
             self.log.of_guest(
                 guest,
-                &format!("guest {guest}: its report is too long, or describes devices that the guest does not have"),
+                &format!("guest {guest} sent a report that is too long, or that describes devices that the guest does not have"),
             );
             self.answer(key, &Answer::Silent { guest: guest.clone() });
         } else {
@@ -99,6 +111,7 @@ impl Control {
                 .is_some(),
             ReportPart::Link(report) => device_of(&report.device).is_some(),
             ReportPart::Application(_) | ReportPart::Stack(_) => true,
+            ReportPart::Addresses { .. } => self.topology.guests[guest].is_switch,
         }
     }
 

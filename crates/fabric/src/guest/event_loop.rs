@@ -9,12 +9,13 @@
 use super::peer_link::{Links, Partner, Receiver, Sender};
 use super::wakes::Wakes;
 use super::zero_copy::InRing;
-use super::{Node, groups, links, setup};
+use super::{Node, groups, links, relay, setup};
 use crate::device::{self, Inside};
 use crate::iucv::applications::Applications;
 use crate::iucv::memory::Memory;
 use crate::limits::{HELD_ANSWER_BYTES_MAX, RECEIVE_AT_ONCE_MAX};
 use crate::protocol::message::{GuestDevice, Loss};
+use crate::switch::Switch;
 use siga_ring::clock::Ticks;
 use siga_ring::wait::Sources;
 use siga_ring::{Consumer, Frame};
@@ -119,6 +120,9 @@ impl Node {
         self.handle_events(now);
         let at = self.clock.instant(now);
         let mut busy = self.receive(now, at);
+        if self.switch.is_some() {
+            busy |= self.receive_from_taps(now, at);
+        }
         if self.stack.poll_timeout().is_some_and(|due| due <= at) {
             self.stack.handle_timeout(at);
             busy = true;
@@ -142,8 +146,13 @@ impl Node {
     pub fn wait(&mut self, time: Option<Duration>) {
         self.answer();
         let deadline = self.deadline(time);
-        let mut waits =
-            Waits { links: &mut self.links, applications: &mut self.applications, wakes: &mut self.wakes, looks: 0 };
+        let mut waits = Waits {
+            links: &mut self.links,
+            applications: &mut self.applications,
+            wakes: &mut self.wakes,
+            switch: self.switch.as_deref(),
+            looks: 0,
+        };
         let Ok(_woken) = self.waiter.wait(&mut waits, deadline);
         self.links.set_colocated(self.waiter.is_colocated());
     }
@@ -155,8 +164,13 @@ impl Node {
     /// Returns an error if this process has run out of descriptors.
     pub fn fall_asleep(&mut self) -> std::io::Result<bool> {
         self.answer();
-        let mut waits =
-            Waits { links: &mut self.links, applications: &mut self.applications, wakes: &mut self.wakes, looks: 0 };
+        let mut waits = Waits {
+            links: &mut self.links,
+            applications: &mut self.applications,
+            wakes: &mut self.wakes,
+            switch: self.switch.as_deref(),
+            looks: 0,
+        };
         let Ok(asleep) = waits.declare_asleep();
         let due = self.deadline(None);
         let time = due.map(|due| Duration::from_nanos(self.clock.rate.ns(due.since(self.clock.now()))));
@@ -214,7 +228,8 @@ impl Node {
         let idle = self.has_links().then_some(self.next_idle_look);
         let held = |link: &usize| self.links.receivers[*link].backpressure.waits_for().map(|(_, until)| until);
         let held = self.links.hot.iter().filter_map(held).min();
-        [own, stack, applications, pings, idle, held, self.retained_until].into_iter().flatten().min()
+        let taps = self.switch.as_ref().and_then(|switch| relay::held_until(switch));
+        [own, stack, applications, pings, idle, held, taps, self.retained_until].into_iter().flatten().min()
     }
 
     /// Receives frames from the rings that are polled. Returns true if frames had arrived.
@@ -270,6 +285,12 @@ impl Node {
 
     #[inline(never)]
     fn take_frames(&mut self, now: Ticks, at: Instant, link: usize) -> Result<usize, (usize, Loss)> {
+        if let Some(switch) = &mut self.switch {
+            let mut broken = Vec::new();
+            let taken = relay::take(switch, &mut self.links, (now, at), link, &mut broken);
+            self.lose_broken(broken);
+            return taken;
+        }
         let place = self.links.senders[link].device;
         let network = (self.main_links[place], &self.config.devices[place]);
         take(&mut self.stack, &mut self.links, (now, at), link, network)
@@ -429,6 +450,7 @@ struct Waits<'a> {
     links: &'a mut Links,
     applications: &'a mut Applications,
     wakes: &'a mut Wakes,
+    switch: Option<&'a Switch>,
     looks: u32,
 }
 
@@ -444,6 +466,7 @@ impl Sources for Waits<'_> {
         if self.looks.is_multiple_of(LOOKS_A_SYSTEM_CALL) {
             self.wakes.wait(Some(Duration::ZERO));
         }
+        let taps = self.switch.as_ref().is_some_and(|switch| relay::has_work(switch, self.links));
         let Links { receivers, senders, hot, .. } = &mut *self.links;
         // An error is a violation of the ring's protocol. Ignore it here, because the next use of the ring returns it again.
         let mut readable = |link: &usize| {
@@ -454,12 +477,16 @@ impl Sources for Waits<'_> {
             }
         };
         Ok(!self.wakes.ready.is_empty()
+            || taps
             || hot.iter().any(&mut readable)
             || senders.iter_mut().any(Sender::has_room)
             || self.applications.are_ready())
     }
 
     fn declare_asleep(&mut self) -> Result<bool, Infallible> {
+        if self.switch.as_ref().is_some_and(|switch| relay::has_work(switch, self.links)) {
+            return Ok(false);
+        }
         let Links { receivers, senders, hot, .. } = &mut *self.links;
         // A link under back-pressure requests no notification from its own partner, because the guest will not receive from it yet.
         // The guest waits for the partner without an empty buffer, which sends a notification when it has one.
@@ -492,6 +519,7 @@ impl Sources for Waits<'_> {
 
     fn moved(&self) -> u64 {
         let received = self.links.receivers.iter().map(Receiver::moved_bytes);
-        received.chain(self.links.senders.iter().map(Sender::moved_bytes)).fold(0, u64::wrapping_add)
+        let of_switch = self.switch.map_or(0, |switch| switch.relayed_bytes);
+        received.chain(self.links.senders.iter().map(Sender::moved_bytes)).fold(of_switch, u64::wrapping_add)
     }
 }

@@ -24,7 +24,8 @@ impl Node {
             let first = || devices.position(|device| device.addresses.iter().any(|own| fits(own.addr())));
             let place = everything.next().map(|route| route.device).or_else(first);
             if let (Some(place), Some(all)) = (place, Prefix::new(address, length)) {
-                let refused = |error| Error::usage(format!("the way to all groups: {error:?}"));
+                let refused =
+                    |error| Error::usage(format!("the stack refuses the route to all multicast groups: {error:?}"));
                 self.stack.add_route(all, setup::number(self.main_links[place]), None).map_err(refused)?;
             }
         }

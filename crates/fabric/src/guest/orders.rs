@@ -66,6 +66,7 @@ impl Node {
                 ReadyKey::Listener => self.accept_reconnecting(),
                 ReadyKey::Reconnecting(at) => self.receive_from_reconnecting(at),
                 ReadyKey::Link(link) => self.link_woken(now, link),
+                ReadyKey::Port(port) => self.tap_woken(port),
                 ReadyKey::Application(place) => self.application_woken(now, place),
                 ReadyKey::Alarm => self.wakes.clear_alarm(),
                 ReadyKey::Wake => self.wakes.clear_wake(),
@@ -108,6 +109,20 @@ impl Node {
                 self.send_event(&GuestEvent::Ready { confinement: self.confinement.clone() }, Vec::new());
             }
             Order::MemberGone { device, member } => self.remove_member(&device, &member),
+            Order::Port { port } => {
+                if let Err(error) = self.add_kernel_port(now, *port, descriptors) {
+                    self.send_event(&GuestEvent::Failed(error), Vec::new());
+                }
+            }
+            Order::Carrier { port, is_there } => self.set_carrier(now, &port, is_there),
+            Order::PortSettings { port, settings } => self.set_port_settings(&port, settings),
+            Order::Mirror(mirror) => {
+                if let Some(switch) = &mut self.switch {
+                    switch.set_mirror(mirror);
+                }
+            }
+            Order::Addresses { request, forget } => self.report_addresses(now, request, forget),
+            Order::PortGone { port } => self.remove_kernel_port(now, &port),
             Order::MakePair(pair) => self.begin_pair(pair, descriptors),
             Order::PeerMemory { pair } => self.complete_pair(pair, descriptors.pop()),
             Order::Quiesce { pair } => self.quiesce(pair),
@@ -133,7 +148,10 @@ impl Node {
                     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
                     let since_1970_ns = u64::try_from(since_1970.as_nanos()).unwrap_or(0);
                     let epoch_ns = since_1970_ns.saturating_sub(self.now().as_ns());
-                    self.stack.start_capture(CaptureSettings { snap_bytes, bytes_max: CAPTURE_BYTES_MAX, epoch_ns });
+                    let bytes_max = CAPTURE_BYTES_MAX;
+                    if !self.start_switch_capture(snap_bytes, bytes_max, epoch_ns) {
+                        self.stack.start_capture(CaptureSettings { snap_bytes, bytes_max, epoch_ns });
+                    }
                     let _ = rustix::io::ioctl_fionbio(&into, true);
                     self.capture = Some(Capture { into, waiting: Vec::new() });
                 }
@@ -180,6 +198,7 @@ impl Node {
     /// Sends the list of the guest's ring pairs and applications to a control program that has just adopted the guest. A long list
     /// is sent in several parts.
     fn send_inventory(&mut self) {
+        self.send_port_inventory();
         let mut pairs: Vec<RingPairEnd> = self.held.iter().map(|(_, pair)| pair.clone()).collect();
         let mut applications = self.applications.ids();
         loop {
@@ -220,7 +239,11 @@ impl Node {
     fn write_capture(&mut self) {
         let Some(capture) = &mut self.capture else { return };
         if capture.waiting.is_empty() {
-            capture.waiting = self.stack.take_capture();
+            let of_switch = self.switch.as_mut().and_then(|switch| switch.capture.as_mut());
+            capture.waiting = match of_switch {
+                Some(capture) => capture.file.take(),
+                None => self.stack.take_capture(),
+            };
         }
         while !capture.waiting.is_empty() {
             match rustix::io::write(&capture.into, &capture.waiting) {
@@ -237,7 +260,8 @@ impl Node {
 
     fn stop_capture(&mut self) {
         if self.capture.take().is_some() {
-            let missed = self.stack.stop_capture();
+            let of_switch = self.switch.as_mut().and_then(|switch| switch.capture.take());
+            let missed = of_switch.map_or_else(|| self.stack.stop_capture(), |capture| capture.file.left_out());
             self.send_event(&GuestEvent::CaptureEnded { missed }, Vec::new());
         }
     }

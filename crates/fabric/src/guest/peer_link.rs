@@ -9,7 +9,7 @@
 //! `detach`. Every method that uses the ring returns an error if the partner violated the ring's protocol. The guest then detaches
 //! the link to this partner and no other link.
 
-use super::backpressure::{self, Backpressure};
+use crate::backpressure::{self, Backpressure};
 use crate::convert;
 use crate::counters::{self, Counters};
 use crate::device::{self, Inbound, Outbound, Sent, Source, Whole};
@@ -186,6 +186,11 @@ impl Sender {
     /// Returns whether forwarded packets wait for a ring pair or a buffer.
     pub(crate) fn has_backlog(&self) -> bool {
         !self.backlog.is_empty()
+    }
+
+    /// Returns whether half of the queue is in use. The other half is reserved for packets that go only to this partner.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.backlog.len() >= BACKLOG_FRAMES_MAX / 2 || self.backlog_bytes >= BACKLOG_BYTES_MAX / 2
     }
 
     pub(crate) fn partner_ready(&mut self) {

@@ -19,6 +19,11 @@ impl Node {
                     continue;
                 }
                 let mut counters = sender.counters();
+                if let Some(switch) = &self.switch
+                    && let Some(port) = switch.port_of_link(at)
+                {
+                    counters::add(&mut counters, &switch.port_counters(port));
+                }
                 counters::add(&mut counters, &receiver.counters());
                 counters::add(&mut all, &counters);
                 if let Some(packets) = self.stack.counters(setup::number(at)) {
@@ -31,6 +36,14 @@ impl Node {
                     let (device, pair) = (device.name.clone(), sender.pair.map(|pair| pair.0.number()));
                     links.push(ReportPart::Link(LinkReport { device, member, pair, counters }));
                 }
+            }
+            if let Some(switch) = &self.switch {
+                for (member, counters) in switch.kernel_ports() {
+                    counters::add(&mut all, &counters);
+                    let device = device.name.clone();
+                    links.push(ReportPart::Link(LinkReport { device, member, pair: None, counters }));
+                }
+                counters::add(&mut all, &switch.counters());
             }
             parts.push(ReportPart::Device(DeviceReport { device, counters: all }));
             parts.extend(links);

@@ -1,9 +1,9 @@
 //! The setup of a guest: makes its stack and links from its configuration, and adds and removes partners.
 
 use super::Node;
-use super::backpressure;
 use super::peer_link::{Links, Partner, Receiver, Sender};
 use super::wakes::{ReadyKey, Wakes};
+use crate::backpressure;
 use crate::clock::Clock;
 use crate::convert;
 use crate::groups::GroupNetworks;
@@ -12,6 +12,7 @@ use crate::limits::{BACKPRESSURE_TIME_MAX, EVENTS_INTERVAL, HOT_TIME, MIXED_TIME
 use crate::protocol::channel::Channel;
 use crate::protocol::message::{GuestConfig, GuestDevice, Member, MemberId};
 use crate::random;
+use crate::switch::Switch;
 use crate::tcp_settings;
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::name::Name;
@@ -25,6 +26,7 @@ use siga_stack::link::source::Sources;
 use siga_stack::seed::Seed;
 use siga_stack::stack::StackConfig;
 use siga_stack::wire::address::Prefix;
+use siga_stack::wire::ethernet::MacAddress;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
@@ -81,6 +83,7 @@ impl Node {
             capture: None,
             next_idle_look: now,
             scratch: Vec::new(),
+            switch: config.switch.map(|switch| Box::new(Switch::new(switch))),
             retained_until: None,
             runs: false,
             stops: false,
@@ -122,10 +125,11 @@ impl Node {
         partner: Partner,
     ) -> Result<usize> {
         let refused = |error: siga_stack::link::device::DeviceError| {
-            Error::usage(format!("device {}: the stack refuses it: {error:?}", device.name))
+            Error::usage(format!("device {}: the stack refuses this device: {error:?}", device.name))
         };
         let agreed = convert::agreed(device.features, device.kind);
-        let config = DeviceConfig { medium: Medium::Ip, mtu: device.mtu, addresses, agreed };
+        let medium = device.mac.map_or(Medium::Ip, |mac| Medium::Ethernet(MacAddress(mac.0)));
+        let config = DeviceConfig { medium, mtu: device.mtu, addresses, agreed };
         let id = self.stack.add_device(config).map_err(refused)?;
         let name = match &partner {
             Partner::Member(member) => format!("{} to {member}", device.name),
@@ -141,14 +145,15 @@ impl Node {
     }
 
     fn set_route(&mut self, link: usize, to: Prefix, via: IpAddr) -> Result<()> {
-        let refused = |error| Error::usage(format!("route to {}/{}: {error:?}", to.address(), to.length()));
+        let refused =
+            |error| Error::usage(format!("the stack refuses the route to {}/{}: {error:?}", to.address(), to.length()));
         self.stack.add_route(to, number(link), Some(via)).map_err(refused)
     }
 
-    /// Sets the source addresses that the partner of a link may use.
-    fn set_sources(&mut self, link: usize, sources: Sources) -> Result<()> {
-        let refused = |error| Error::usage(format!("sources of a partner: {error:?}"));
-        self.stack.set_sources(number(link), Some(sources)).map_err(refused)
+    /// Sets the source addresses that the partner of a link may use; `None` for all addresses.
+    fn set_sources(&mut self, link: usize, sources: Option<Sources>) -> Result<()> {
+        let refused = |error| Error::usage(format!("the stack refuses the source addresses of a partner: {error:?}"));
+        self.stack.set_sources(number(link), sources).map_err(refused)
     }
 
     /// Returns the link of a partner, or `None` if the partner is unknown.
@@ -166,6 +171,9 @@ impl Node {
         let place = place.ok_or_else(|| Error::usage(format!("there is no device {device}")))?;
         let own = self.config.devices[place].clone();
         let sources = convert::filter(&member.sources)?;
+        if own.kind.is_point_to_point() && self.switch.is_none() {
+            return self.set_only_partner(self.main_links[place], &member.id, own.kind, sources);
+        }
         let link = match self.link_of(device, &member.id) {
             Some(known) => {
                 // A known partner is announced again after a change of access, so an earlier refusal of a ring pair no longer
@@ -173,20 +181,19 @@ impl Node {
                 self.links.senders[known].refused_until = None;
                 known
             }
-            None if matches!(own.kind, NetworkKind::Vctc { .. }) => {
-                let main = self.main_links[place];
-                self.links.senders[main].partner = Partner::Member(member.id.clone());
-                return self.set_sources(main, sources);
-            }
             None => {
                 let addresses = own.addresses.iter().map(|own| convert::prefix(own.addr().into())).collect();
                 self.add_link(place, &own, addresses, Partner::Member(member.id.clone()))?
             }
         };
-        self.set_sources(link, sources)?;
+        if let Some(port) = &member.port {
+            self.set_member_port(link, member, port, sources)?;
+            return Ok(());
+        }
+        self.set_sources(link, Some(sources))?;
         let hosts: Vec<Prefix> = member.addresses.iter().map(|host| convert::prefix((*host).into())).collect();
         for host in &hosts {
-            let refused = |error| Error::usage(format!("the way to {}: {error:?}", host.address()));
+            let refused = |error| Error::usage(format!("the stack refuses the route to {}: {error:?}", host.address()));
             self.stack.add_route(*host, number(link), None).map_err(refused)?;
         }
         self.links.senders[link].hosts = hosts;
@@ -197,6 +204,15 @@ impl Node {
         routes.into_iter().try_for_each(|route| self.set_route(link, convert::prefix(route.to), route.via))
     }
 
+    /// Sets the only partner of a device: the other guest of a virtual CTC, or a switch. A switch has checked the source addresses
+    /// of what it sends.
+    fn set_only_partner(&mut self, link: usize, member: &MemberId, kind: NetworkKind, sources: Sources) -> Result<()> {
+        let sender = &mut self.links.senders[link];
+        sender.partner = Partner::Member(member.clone());
+        sender.refused_until = None;
+        self.set_sources(link, (!kind.is_switched()).then_some(sources))
+    }
+
     /// Removes a partner, and the routes to the partner's addresses.
     pub(super) fn remove_member(&mut self, device: &Name, member: &MemberId) {
         let Some(link) = self.link_of(device, member) else { return };
@@ -204,7 +220,8 @@ impl Node {
             self.stack.remove_route(host);
         }
         // The call fails only if the link is unknown, and this link exists.
-        let _ = self.set_sources(link, Sources::default());
+        let _ = self.set_sources(link, Some(Sources::default()));
+        self.remove_member_port(link);
         self.end_link(link);
     }
 }

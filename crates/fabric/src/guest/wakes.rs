@@ -19,6 +19,8 @@ pub(super) enum ReadyKey {
     Reconnecting(usize),
     /// The wake descriptor of a link.
     Link(usize),
+    /// The TAP device of a switch's port.
+    Port(usize),
     /// The wake descriptor of an application.
     Application(usize),
     /// The alarm timer has expired.

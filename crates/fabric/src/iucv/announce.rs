@@ -40,6 +40,8 @@ pub(super) struct Known {
     /// True if the guest has passed the connection on to the application, which has not confirmed this yet. Its commands are about an
     /// earlier use of the connection.
     pub(super) is_unconfirmed: bool,
+    /// The pooled listener of the connection, if the application has not accepted the connection.
+    pub(super) handed_for: Option<ListenerId>,
 }
 
 impl Applications {
@@ -49,7 +51,7 @@ impl Applications {
             let owner = match ready {
                 TcpEvent::Connection(id) => self.of_connection.get(&id),
                 TcpEvent::Listener(id) if self.sharing.applications(Handle::Listener(id)).next().is_some() => {
-                    self.mark_holders(Handle::Listener(id));
+                    self.pass_on(host, id);
                     continue;
                 }
                 TcpEvent::Listener(id) => self.of_listener.get(&id),
@@ -103,7 +105,7 @@ impl Applications {
                         *is_marked = false;
                         self.announce_datagrams(host, place, *socket)?;
                     }
-                    Some(Served::Elsewhere { .. } | Served::Reserved) | None => {}
+                    Some(Served::Elsewhere { .. } | Served::Reserved | Served::Withdrawn) | None => {}
                 }
             }
         }
@@ -161,15 +163,14 @@ impl Applications {
         loop {
             let Some(client) = self.client(place) else { return Ok(()) };
             let full = client.sockets.len() >= APPLICATION_SOCKETS_MAX;
-            let Some(Served::Listener { id, credit, receive_bytes, is_marked, is_pooled, is_offered }) =
+            let Some(Served::Listener { id, credit, receive_bytes, is_marked, pooled }) =
                 client.sockets.get_mut(&socket)
             else {
                 return Ok(());
             };
             let id = *id;
-            if *is_pooled {
-                let offers = !*is_offered;
-                return if offers { self.offer(host, place, socket, id) } else { Ok(()) };
+            if pooled.is_some() {
+                return self.offer(host, place, socket, id);
             }
             if *credit == 0 || host.stack.tcp_acceptable(id).unwrap_or(0) == 0 {
                 return Ok(());
@@ -188,18 +189,6 @@ impl Applications {
             }
             self.announce_incoming(host, place, socket, id)?;
         }
-    }
-
-    /// Announces to an application that a connection of a pooled listener waits, if one does.
-    fn offer(&mut self, host: &Host<'_>, place: usize, socket: Number, id: ListenerId) -> Outcome {
-        if !self.waits(host, id) {
-            return Ok(());
-        }
-        let Some(client) = self.client(place) else { return Ok(()) };
-        if let Some(Served::Listener { is_offered, .. }) = client.sockets.get_mut(&socket) {
-            *is_offered = true;
-        }
-        client.send(socket, &Event::Offer)
     }
 
     fn announce_incoming(&mut self, host: &mut Host<'_>, place: usize, listener: Number, id: ListenerId) -> Outcome {
@@ -341,7 +330,7 @@ impl Known {
 
 impl LinkedApplication {
     /// Returns whether the ring has room for an event of any length.
-    fn has_room(&mut self) -> Result<bool, ApplicationViolation> {
+    pub(super) fn has_room(&mut self) -> Result<bool, ApplicationViolation> {
         Ok(self.events.has_room(ROOM)?)
     }
 
@@ -353,7 +342,7 @@ impl LinkedApplication {
                 let was_marked = std::mem::replace(is_marked, true);
                 self.pending.extend((!was_marked).then_some(socket));
             }
-            Some(Served::Elsewhere { .. } | Served::Reserved) | None => {}
+            Some(Served::Elsewhere { .. } | Served::Reserved | Served::Withdrawn) | None => {}
         }
     }
 
@@ -393,7 +382,7 @@ impl LinkedApplication {
     }
 
     /// Sends an event. The caller has checked that the ring has room.
-    fn send(&mut self, socket: Number, event: &Event) -> Outcome {
+    pub(super) fn send(&mut self, socket: Number, event: &Event) -> Outcome {
         let tag = event.write(socket, &mut self.record);
         match self.events.reserve(self.record.len())? {
             Some(into) => into.copy_from_slice(&self.record),

@@ -320,6 +320,12 @@ impl Applications {
         if let Stage::Linked(client) = stage {
             self.past_copy_ticks += client.copy_ticks();
             for (number, served) in &client.sockets {
+                if let Served::Connection { id, known, .. } = served
+                    && let Some(listener) = known.handed_for
+                {
+                    self.return_to_pool(host, *id, listener);
+                    continue;
+                }
                 let handle = served.handle();
                 if handle.is_some_and(|handle| !self.let_go(host, handle, place, *number)) {
                     continue;

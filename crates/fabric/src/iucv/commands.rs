@@ -7,6 +7,7 @@ use super::Host;
 use super::announce::Known;
 use super::applications::Applications;
 use super::memory::{Area, Hint, Memory};
+use super::pooled::Pooled;
 use super::reservations::Reservation;
 use super::violation::ApplicationViolation;
 use crate::limits::{COMMANDS_AT_ONCE_MAX, CROWDED_RECEIVE_BYTES_MAX};
@@ -38,14 +39,15 @@ pub(super) enum Served {
         credit: u32,
         receive_bytes: usize,
         is_marked: bool,
-        /// True if several applications accept the connections. `is_offered` is true if this one has not answered the last offer.
-        is_pooled: bool,
-        is_offered: bool,
+        /// `None` unless several applications accept the connections.
+        pooled: Option<Pooled>,
     },
     /// A connection that another holder uses, or none.
     Elsewhere {
         id: TcpId,
     },
+    /// A connection that the guest has withdrawn, because the application did not accept it. The application has not answered yet.
+    Withdrawn,
     /// An address for a later listener or connection, which is in [`Applications::reserved`].
     Reserved,
     /// A datagram socket. `is_timed` is true if the application wants to know when datagrams arrive.
@@ -63,6 +65,7 @@ impl Applications {
     pub(crate) fn serve(&mut self, host: &mut Host<'_>) -> bool {
         let mut busy = false;
         self.end_bequests(host);
+        self.withdraw_overdue(host);
         for place in 0..self.all.len() {
             if self.client(place).is_none_or(|client| !client.is_hot) {
                 continue;
@@ -76,6 +79,7 @@ impl Applications {
                 Err(violation) => self.end(host, place, Loss::Violation(violation.to_string())),
             }
         }
+        self.forget_accepted();
         self.collect_events(host);
         for place in 0..self.all.len() {
             match self.announce(host, place) {
@@ -157,6 +161,7 @@ impl Applications {
             Command::Group { change } => self.change_datagrams(host, place, socket, change),
             Command::Pool => self.pool(place, socket),
             Command::Accept => self.accept(host, place, socket),
+            Command::Expect { count } => self.expect(host, place, socket, count),
             Command::Return { listener } => self.take_back(host, place, socket, listener),
             Command::Share { key, numbers } => self.share(host, place, key, &numbers),
             Command::Inherit { key, renumbered } => self.inherit(place, &key, &renumbered),
@@ -262,7 +267,13 @@ impl Applications {
         match self.served(place, socket) {
             Some(Served::Connection { id, known, .. }) if !known.is_abandoned => Ok(*id),
             Some(Served::Elsewhere { id }) => Ok(*id),
-            Some(Served::Connection { .. } | Served::Listener { .. } | Served::Datagrams { .. } | Served::Reserved)
+            Some(
+                Served::Connection { .. }
+                | Served::Listener { .. }
+                | Served::Datagrams { .. }
+                | Served::Reserved
+                | Served::Withdrawn,
+            )
             | None => Err(ApplicationViolation::NoConnection(socket)),
         }
     }
@@ -309,9 +320,8 @@ impl Applications {
         self.of_listener.insert(id, (place, socket));
         let receive_bytes = receive_bytes_of(host, options);
         let local = host.stack.tcp_listener_address(id).map_err(tcp_error)?;
-        let (is_marked, is_pooled, is_offered) = (false, false, false);
         let credit = INCOMING_MAX;
-        Ok((Served::Listener { id, credit, receive_bytes, is_marked, is_pooled, is_offered }, local))
+        Ok((Served::Listener { id, credit, receive_bytes, is_marked: false, pooled: None }, local))
     }
 
     fn begin_connection(
@@ -356,7 +366,8 @@ impl Applications {
                 | Served::Connection { .. }
                 | Served::Elsewhere { .. }
                 | Served::Datagrams { .. }
-                | Served::Reserved,
+                | Served::Reserved
+                | Served::Withdrawn,
             )
             | None => return Err(ApplicationViolation::Accepted(socket)),
         }
@@ -431,6 +442,7 @@ impl Applications {
     }
 
     fn give_up(&mut self, host: &mut Host<'_>, place: usize, socket: Number, abort: bool) -> Outcome {
+        self.confirm(place, socket);
         if let Some(handle) = self.served(place, socket).and_then(|served| served.handle()) {
             let is_elsewhere = matches!(self.served(place, socket), Some(Served::Elsewhere { .. }));
             let is_last = self.let_go(host, handle, place, socket);
@@ -469,7 +481,7 @@ impl Applications {
                 served.iter().for_each(|served| self.unbind(host, served));
                 Ok(())
             }
-            Some(Served::Connection { .. } | Served::Elsewhere { .. }) | None => {
+            Some(Served::Connection { .. } | Served::Elsewhere { .. } | Served::Withdrawn) | None => {
                 Err(ApplicationViolation::NothingToGiveUp(socket))
             }
         }
@@ -479,7 +491,7 @@ impl Applications {
     pub(super) fn unbind(&mut self, host: &mut Host<'_>, served: &Served) {
         // The socket still exists, so these calls succeed.
         match served {
-            Served::Connection { .. } | Served::Elsewhere { .. } | Served::Reserved => {}
+            Served::Connection { .. } | Served::Elsewhere { .. } | Served::Reserved | Served::Withdrawn => {}
             Served::Listener { id, .. } => {
                 self.of_listener.remove(id);
                 let _ = host.stack.tcp_unlisten(host.at, *id);

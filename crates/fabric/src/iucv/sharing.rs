@@ -2,7 +2,7 @@
 //!
 //! - A connection's buffers are in the arenas of one holder, which uses the connection. Another holder takes it over with its first use,
 //!   and the buffers move. The same is true for the queue of a datagram socket.
-//! - The connections of a *pooled* listener wait in the guest until a holder asks for one.
+//! - The connections of a *pooled* listener wait in the guest until a holder expects one (`pooled.rs`).
 //! - What an application shares waits as a *bequest* until another application inherits it, but only for a limited time.
 //! - A socket closes when its last holder closes it or ends. A connection that no application uses has its buffers in the guest's memory.
 
@@ -10,6 +10,7 @@ use super::Host;
 use super::applications::Applications;
 use super::commands::{Outcome, Served};
 use super::memory::Memory;
+use super::pooled::{Pooled, Pools};
 use super::violation::ApplicationViolation;
 use crate::limits::{BEQUEST_TIME_MAX, BEQUESTS_MAX, BEQUESTS_OF_APPLICATION_MAX};
 use crate::protocol::message::Loss;
@@ -20,7 +21,7 @@ use siga_iucv::record::{Event, GUEST_NUMBERS, Number, ShareKey};
 use siga_stack::sockets::{ListenerId, TcpId};
 use siga_stack::time::Instant;
 use siga_stack::udp::UdpId;
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// A socket that several applications can hold.
@@ -33,7 +34,7 @@ pub(super) enum Handle {
 
 /// A holder of a shared socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Holder {
+pub(super) enum Holder {
     /// The application at this place, which has the socket under this number.
     Application(usize, Number),
     /// The bequest with this number.
@@ -51,33 +52,26 @@ struct Bequest {
     until: Instant,
 }
 
-/// The connections that holders of a pooled listener have given back, and the size of the receive buffer of its connections.
-#[derive(Debug)]
-struct Pool {
-    returned: VecDeque<TcpId>,
-    receive_bytes: usize,
-}
-
 /// The shared sockets of all applications.
 #[derive(Debug)]
 pub(super) struct Sharing {
     /// The holders of each shared socket. A socket that is not in this table has one holder.
-    holders: Table<Handle, Vec<Holder>>,
-    pools: Table<ListenerId, Pool>,
+    pub(super) holders: Table<Handle, Vec<Holder>>,
+    pub(super) pools: Pools,
     bequests: Vec<Bequest>,
     next: u64,
     /// True while the commands of another application are carried out before a socket is taken from it.
-    is_moving: bool,
+    pub(super) is_moving: bool,
 }
 
 impl Sharing {
     pub(super) fn new() -> Self {
-        Self { holders: table(), pools: table(), bequests: Vec::new(), next: 0, is_moving: false }
+        Self { holders: table(), pools: Pools::new(), bequests: Vec::new(), next: 0, is_moving: false }
     }
 
-    /// Returns the time at which the oldest bequest ends.
+    /// Returns the time at which the oldest bequest ends, or at which a connection may be withdrawn.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.bequests.first().map(|bequest| bequest.until)
+        self.bequests.first().map(|bequest| bequest.until).into_iter().chain(self.pools.due()).min()
     }
 
     /// Returns the applications that hold a shared socket, and its number in each.
@@ -104,102 +98,20 @@ impl Served {
     /// Returns the socket if several applications can hold it.
     pub(super) fn handle(&self) -> Option<Handle> {
         match self {
-            Self::Connection { known, .. } if known.is_abandoned => None,
+            Self::Connection { known, .. } if known.is_abandoned || known.handed_for.is_some() => None,
             Self::Connection { id, .. } | Self::Elsewhere { id } => Some(Handle::Connection(*id)),
             Self::Listener { id, .. } => Some(Handle::Listener(*id)),
             Self::Datagrams { id, .. } => Some(Handle::Datagrams(*id)),
-            Self::Reserved => None,
+            Self::Reserved | Self::Withdrawn => None,
         }
     }
 }
 
 impl Applications {
-    fn reply(&mut self, place: usize, socket: Number, event: Event) {
+    pub(super) fn reply(&mut self, place: usize, socket: Number, event: Event) {
         if let Some(client) = self.client(place) {
             client.replies.push_back((socket, event));
         }
-    }
-
-    /// Makes a listener pooled.
-    pub(super) fn pool(&mut self, place: usize, socket: Number) -> Outcome {
-        let Some(client) = self.client(place) else { return Ok(()) };
-        let Some(Served::Listener { id, receive_bytes, is_pooled, .. }) = client.sockets.get_mut(&socket) else {
-            return Err(ApplicationViolation::NoPool(socket));
-        };
-        *is_pooled = true;
-        let pool = Pool { returned: VecDeque::new(), receive_bytes: *receive_bytes };
-        let id = *id;
-        client.mark(socket);
-        client.replies.push_back((socket, Event::NoneWaiting));
-        self.sharing.pools.entry(id).or_insert(pool);
-        self.sharing.holders.entry(Handle::Listener(id)).or_insert_with(|| vec![Holder::Application(place, socket)]);
-        Ok(())
-    }
-
-    /// Returns whether a connection of a pooled listener waits.
-    pub(super) fn waits(&self, host: &Host<'_>, id: ListenerId) -> bool {
-        self.sharing.pools.get(&id).is_some_and(|pool| !pool.returned.is_empty())
-            || host.stack.tcp_acceptable(id).unwrap_or(0) > 0
-    }
-
-    /// Gives an application the next connection of a pooled listener.
-    pub(super) fn accept(&mut self, host: &mut Host<'_>, place: usize, listener: Number) -> Outcome {
-        let Some(client) = self.client(place) else { return Ok(()) };
-        let Some(Served::Listener { id, is_pooled: true, is_offered, is_marked, receive_bytes, .. }) =
-            client.sockets.get_mut(&listener)
-        else {
-            return Err(ApplicationViolation::NoPool(listener));
-        };
-        *is_offered = false;
-        let (id, needed) = (*id, *receive_bytes + 2 * BLOCK_BYTES);
-        let area = Arc::clone(&client.area);
-        let mut connection = None;
-        if area.free_bytes() < needed {
-            // The application gets another offer when it has read more of its bytes.
-            *is_marked = true;
-            client.starved.push(listener);
-        } else {
-            // Another connection may wait. Then the application gets another offer.
-            client.mark(listener);
-            connection = self.sharing.pools.get_mut(&id).and_then(|pool| pool.returned.pop_front());
-            connection =
-                connection.or_else(|| host.stack.tcp_accept(id).ok().flatten().map(|(connection, _)| connection));
-        }
-        let addresses =
-            connection.and_then(|connection| Some((connection, host.stack.tcp_addresses(connection).ok()?)));
-        let Some((connection, (local, remote))) = addresses else {
-            self.reply(place, listener, Event::NoneWaiting);
-            return Ok(());
-        };
-        let Some(socket) = self.client(place).map(|client| client.take_number()) else { return Ok(()) };
-        if let Ok(served) = self.lend(host, &area, place, socket, connection)
-            && let Some(client) = self.client(place)
-        {
-            client.sockets.insert(socket, served);
-            client.replies.push_back((socket, Event::Incoming { listener, local, remote }));
-        }
-        Ok(())
-    }
-
-    /// Takes back a connection that an application has not accepted.
-    pub(super) fn take_back(&mut self, host: &mut Host<'_>, place: usize, socket: Number, listener: Number) -> Outcome {
-        let Some(client) = self.client(place) else { return Ok(()) };
-        let of = match client.sockets.get(&listener) {
-            Some(Served::Listener { id, is_pooled: true, .. }) => *id,
-            Some(_) | None => return Err(ApplicationViolation::NoPool(listener)),
-        };
-        let id = match client.sockets.get(&socket) {
-            Some(Served::Connection { id, known, .. }) if socket >= GUEST_NUMBERS && !known.is_abandoned => *id,
-            Some(_) | None => return Err(ApplicationViolation::NoConnection(socket)),
-        };
-        client.sockets.remove(&socket);
-        client.replies.push_back((socket, Event::Gone));
-        self.park(host, id);
-        if let Some(pool) = self.sharing.pools.get_mut(&of) {
-            pool.returned.push_back(id);
-        }
-        self.mark_holders(Handle::Listener(of));
-        Ok(())
     }
 
     /// Marks a shared socket as changed in all applications that hold it.
@@ -230,7 +142,7 @@ impl Applications {
         let meant = |number: &Number| meant.is_empty() || meant.contains(number);
         let sockets = client.sockets.iter().filter(|(number, _)| meant(number));
         // A listener without a pool announces its connections to one application only.
-        let sockets = sockets.filter(|(_, served)| !matches!(served, Served::Listener { is_pooled: false, .. }));
+        let sockets = sockets.filter(|(_, served)| !matches!(served, Served::Listener { pooled: None, .. }));
         let sockets: Vec<(Number, Handle)> =
             sockets.filter_map(|(number, served)| Some((*number, served.handle()?))).collect();
         let bequests = &self.sharing.bequests;
@@ -295,9 +207,9 @@ impl Applications {
             let served = match handle {
                 Handle::Connection(id) => Served::Elsewhere { id },
                 Handle::Listener(id) => {
-                    let receive_bytes = self.sharing.pools.get(&id).map_or(0, |pool| pool.receive_bytes);
-                    let (is_marked, is_pooled, is_offered) = (false, true, false);
-                    Served::Listener { id, credit: 0, receive_bytes, is_marked, is_pooled, is_offered }
+                    let receive_bytes = self.sharing.pools.receive_bytes(id);
+                    let (is_marked, pooled) = (false, Some(Pooled::default()));
+                    Served::Listener { id, credit: 0, receive_bytes, is_marked, pooled }
                 }
                 Handle::Datagrams(id) => Served::Datagrams { id, is_marked: false, is_timed: false },
             };
@@ -320,8 +232,11 @@ impl Applications {
             // The guest has passed the connection on, and now the application confirms this.
             Some(Served::Connection { known, .. }) if !known.is_abandoned => {
                 known.is_unconfirmed = false;
+                self.confirm(place, socket);
                 Ok(())
             }
+            // The guest has withdrawn the connection, and the application learns this after its command.
+            Some(Served::Withdrawn) => Ok(()),
             Some(Served::Elsewhere { id }) => {
                 let id = *id;
                 if !self.activate(host, place, socket, id, false) {
@@ -394,7 +309,7 @@ impl Applications {
     }
 
     /// Carries out the commands that an application has sent before.
-    fn carry_out_all(&mut self, host: &mut Host<'_>, place: usize) {
+    pub(super) fn carry_out_all(&mut self, host: &mut Host<'_>, place: usize) {
         loop {
             match self.take_commands(host, place) {
                 Ok(0) => return,
@@ -431,16 +346,6 @@ impl Applications {
         false
     }
 
-    /// Resets the connections of a pooled listener that were given back, because the listener closes.
-    fn end_pool(&mut self, host: &mut Host<'_>, handle: Handle) {
-        let Handle::Listener(id) = handle else { return };
-        let pool = self.sharing.pools.remove(&id);
-        for connection in pool.into_iter().flat_map(|pool| pool.returned) {
-            // The connection still exists, so the call succeeds.
-            let _ = host.stack.tcp_abort(host.at, connection);
-        }
-    }
-
     /// Closes a socket that has no holder any more, and that no application used.
     pub(super) fn close_unheld(&mut self, host: &mut Host<'_>, handle: Handle) {
         // The socket still exists, so these calls succeed.
@@ -464,7 +369,7 @@ impl Applications {
 
     /// Ends the bequests that no application has inherited in time.
     pub(super) fn end_bequests(&mut self, host: &mut Host<'_>) {
-        while self.sharing.due().is_some_and(|due| due <= host.at) {
+        while self.sharing.bequests.first().is_some_and(|bequest| bequest.until <= host.at) {
             let Bequest { id, sockets, .. } = self.sharing.bequests.remove(0);
             for (_, handle) in sockets {
                 if self.sharing.release(handle, Holder::Bequest(id)) {

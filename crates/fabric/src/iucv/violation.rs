@@ -39,18 +39,22 @@ impl fmt::Display for ApplicationViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, socket) = match self {
             Self::Link(violation) => return violation.fmt(f),
-            Self::NoCommand(bytes) => return write!(f, "{bytes} bytes that are not a valid command"),
-            Self::Number(socket) => ("a socket number that is not allowed", socket),
-            Self::NoConnection(socket) => ("no connection", socket),
-            Self::NoDatagrams(socket) => ("a datagram", socket),
-            Self::NoGroups(socket) => ("a group", socket),
-            Self::NoPool(socket) => ("no pooled listener", socket),
-            Self::NothingToGiveUp(socket) => ("the release of an object that does not exist", socket),
-            Self::Accepted(socket) => ("more connections accepted than announced", socket),
-            Self::Consumed(socket) => ("more bytes consumed than announced", socket),
-            Self::Extents(socket) => ("extents outside the arena", socket),
-            Self::ExtentCount(socket) => ("more extents than allowed", socket),
-            Self::InFlight(socket) => ("more bytes in flight than allowed", socket),
+            Self::NoCommand(bytes) => {
+                return write!(f, "the application sent {bytes} bytes that are not a valid command");
+            }
+            Self::Number(socket) => ("the application used a socket number that is not allowed", socket),
+            Self::NoConnection(socket) => ("the application used a socket that has no connection", socket),
+            Self::NoDatagrams(socket) => ("the application used a socket that cannot send a datagram", socket),
+            Self::NoGroups(socket) => ("the application used a socket that cannot join a group", socket),
+            Self::NoPool(socket) => ("the application used a socket that is no pooled listener", socket),
+            Self::NothingToGiveUp(socket) => {
+                ("the application requested the release of an object that does not exist", socket)
+            }
+            Self::Accepted(socket) => ("the application reported more connections accepted than announced", socket),
+            Self::Consumed(socket) => ("the application reported more bytes consumed than announced", socket),
+            Self::Extents(socket) => ("the application sent extents outside the arena", socket),
+            Self::ExtentCount(socket) => ("the application sent more extents than allowed", socket),
+            Self::InFlight(socket) => ("the application has more bytes in flight than allowed", socket),
         };
         write!(f, "{what}, socket {socket}")
     }

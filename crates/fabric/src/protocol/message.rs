@@ -10,15 +10,18 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use siga_model::error::Error;
 use siga_model::features::DriverFeatures;
+use siga_model::mac::Mac;
 use siga_model::name::Name;
 use siga_model::topology::sources::{self, SourceList};
-use siga_model::topology::{Device, Full, NetworkKind, Route, TcpSettings, TcpTo, Topology};
+use siga_model::topology::{
+    Device, Full, KernelPort, Mirror, NetworkKind, Nic, PortSettings, Route, TcpSettings, TcpTo, Topology,
+};
 use siga_model::waiting::Waiting;
 use std::fmt;
 use std::net::IpAddr;
 
 /// The version of the protocol: of all messages of this crate. Both ends of a channel must use the same version.
-pub const PROTOCOL: u32 = 8;
+pub const PROTOCOL: u32 = 11;
 
 /// The name of a member of a network: one device of one guest.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -44,6 +47,19 @@ pub struct Member {
     pub addresses: Vec<IpAddr>,
     /// The source addresses that the member may use in packets to the guest that receives this `Member`.
     pub sources: SourceList,
+    /// The member's port, if the receiver of this `Member` is a switch.
+    pub port: Option<MemberPort>,
+}
+
+/// The port of a guest's device on a switch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberPort {
+    /// The settings from the topology.
+    pub settings: PortSettings,
+    /// The size of the largest IP packet that the device accepts, in bytes.
+    pub mtu: u16,
+    /// True if the guest forwards packets.
+    pub is_router: bool,
 }
 
 impl Member {
@@ -51,7 +67,10 @@ impl Member {
     pub(crate) fn of(topology: &Topology, guest: &Name, device: &Device) -> Self {
         let id = MemberId { guest: guest.clone(), device: device.name.clone() };
         let addresses = device.addresses.iter().map(|own| own.addr()).collect();
-        Self { id, addresses, sources: sources::of(topology, guest, device) }
+        let is_router = topology.guests.get(guest).is_some_and(|guest| guest.forwarding);
+        let port = |settings: &PortSettings| MemberPort { settings: settings.clone(), mtu: device.mtu, is_router };
+        let port = device.port.as_ref().map(port);
+        Self { id, addresses, sources: sources::of(topology, guest, device), port }
     }
 }
 
@@ -90,6 +109,33 @@ pub struct GuestConfig {
     pub tcp_to: Vec<TcpTo>,
     /// The secret with which a restarted control program proves its identity to the guest.
     pub secret: Secret,
+    /// The configuration of the switch, if the process is a switch and not a guest.
+    pub switch: Option<SwitchConfig>,
+}
+
+/// The configuration of a switch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwitchConfig {
+    /// True if the network carries frames of all protocols; false if it carries IP packets only.
+    pub any_protocol: bool,
+    /// True if the network carries no IPv6 packets.
+    pub only_v4: bool,
+    /// The most broadcast, multicast and unknown unicast frames that a port may send per second.
+    pub flood_per_second: u32,
+}
+
+impl SwitchConfig {
+    /// Returns the configuration of a network's switch, or `None` if the network has no switch.
+    pub(crate) fn of(topology: &Topology, network: &Name) -> Option<Self> {
+        let network = topology.networks.get(network)?;
+        let switch = network.switch.as_ref()?;
+        let (any_protocol, only_v4) = match network.kind {
+            NetworkKind::Guestlan { nic: Nic::Hipersockets { .. }, .. } => (false, true),
+            NetworkKind::Guestlan { nic: Nic::Qdio { ethernet }, .. } => (ethernet, false),
+            NetworkKind::Vswitch { .. } | NetworkKind::Hipersockets { .. } | NetworkKind::Vctc { .. } => (true, false),
+        };
+        Some(Self { any_protocol, only_v4, flood_per_second: switch.flood_per_second })
+    }
 }
 
 /// The configuration of one device of a guest.
@@ -114,6 +160,8 @@ pub struct GuestDevice {
     pub features: DriverFeatures,
     /// The time without traffic, in seconds, after which a ring pair is ended.
     pub idle_seconds: u32,
+    /// The device's Ethernet address, if frames of the network have an Ethernet header. A switch's own device has none.
+    pub mac: Option<Mac>,
 }
 
 impl GuestDevice {
@@ -130,6 +178,7 @@ impl GuestDevice {
             full: device.full,
             features: topology.features,
             idle_seconds: network.idle_seconds,
+            mac: device.port.as_ref().map(|port| port.mac),
         }
     }
 }
@@ -156,6 +205,19 @@ pub enum Order {
     Run,
     /// A partner can no longer be reached through the guest's device `device`.
     MemberGone { device: Name, member: MemberId },
+    /// Add the port of a network namespace to the switch, or replace it. Descriptor: the TAP device in the namespace.
+    Port { port: Box<KernelPort> },
+    /// The interface of an uplink has got or lost its carrier. The switch uses the first uplink that has a carrier.
+    Carrier { port: Name, is_there: bool },
+    /// Remove the port of a network namespace from the switch.
+    PortGone { port: Name },
+    /// Change the settings of the port of a network namespace.
+    PortSettings { port: Name, settings: PortSettings },
+    /// Copy frames to a port of the switch, or with `None`, end the copying.
+    Mirror(Option<Mirror>),
+    /// Report the table of Ethernet addresses. First forget the learned ones if `forget` is true. The switch answers with `Report` events
+    /// that repeat the number `request`.
+    Addresses { request: u64, forget: bool },
     /// Make a ring pair with a partner. Descriptors: the notify descriptor, the wake descriptor, and a memory file for the guest's
     /// outgoing ring. The guest maps and seals the file, then answers with `Memory`.
     MakePair(RingPairEnd),
@@ -213,7 +275,7 @@ pub enum GuestEvent {
     Failed(Error),
     /// One part of the list of the guest's pairs and applications. The parts are the first events that the guest sends to a
     /// reconnecting control program. Each part lists up to [`crate::limits::INVENTORY_PART_MAX`] pairs, and up to the same number
-    /// of applications. The guest sends no other event before the last part.
+    /// of applications. Before the last part, the guest sends no other event than `Port`.
     Inventory {
         #[serde(deserialize_with = "siga_model::text::bounded")]
         confinement: String,
@@ -221,6 +283,9 @@ pub enum GuestEvent {
         applications: Vec<ApplicationId>,
         last: bool,
     },
+    /// A switch has this port of a network namespace. A switch sends this event only to a reconnecting control program. Descriptor: the TAP
+    /// device, or the packet socket of an uplink.
+    Port { port: Name },
     /// The guest asks for a ring pair between its device `device` and a partner.
     Couple { device: Name, member: MemberId },
     /// The guest has made its end of a pair. Descriptor: the memory file of the guest's outgoing ring.
@@ -237,6 +302,12 @@ pub enum GuestEvent {
     Quiet { pair: RingPairId },
     /// The guest has dropped its end of a pair.
     Lost { pair: RingPairId, why: Loss },
+    /// The TAP device of a port is gone, for example because its namespace has ended. The switch has removed the port.
+    PortLost {
+        port: Name,
+        #[serde(deserialize_with = "siga_model::text::bounded")]
+        why: String,
+    },
     /// One part of the answer to `Order::Report`. `request` is the number from that order.
     Report { request: u64, part: ReportPart },
     /// The answer to `Order::Ping`. `request` is the number from that order. `time_ns` is the round-trip time in nanoseconds, or

@@ -4,6 +4,7 @@
 use super::message::{GuestDevice, MemberId};
 use crate::limits::{COUNTER_NAME_BYTES_MAX, COUNTERS_MAX};
 use serde::{Deserialize, Deserializer, Serialize};
+use siga_model::mac::Mac;
 use siga_model::name::Name;
 use siga_model::text::cut;
 use std::collections::BTreeMap;
@@ -21,6 +22,38 @@ pub enum ReportPart {
     Application(ApplicationReport),
     /// The memory, drops and times of the guest's stack. This is the last part of a guest's report.
     Stack(StackReport),
+    /// Addresses that a switch knows. Only switches send this part, as the answer to `Order::Addresses`. `last` is true in the last part.
+    Addresses {
+        /// The addresses.
+        addresses: Vec<KnownAddress>,
+        /// True if no other part follows.
+        last: bool,
+    },
+}
+
+impl ReportPart {
+    /// Returns true if no other part of the report follows.
+    pub(crate) fn is_last(&self) -> bool {
+        match self {
+            Self::Stack(_) => true,
+            Self::Addresses { last, .. } => *last,
+            Self::Device(_) | Self::Link(_) | Self::Application(_) => false,
+        }
+    }
+}
+
+/// An Ethernet address that a switch knows.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct KnownAddress {
+    /// The VLAN of the station.
+    pub vlan: u16,
+    /// The station's address.
+    pub mac: Mac,
+    /// The label of the port at which the station is; `None` if the station of a protected port is away.
+    #[serde(deserialize_with = "siga_model::text::bounded_option")]
+    pub port: Option<String>,
+    /// Milliseconds since the station's last frame. `None` if the address was not learned, but belongs to a protected port.
+    pub age_ms: Option<u64>,
 }
 
 /// A device's settings and counters.

@@ -1,14 +1,17 @@
 //! The requests of clients to a control program, and its answers.
 //!
-//! When the control program begins to carry out a request, it answers `TakenUp`. Any number of other answers follow. The last
+//! When the control program begins to carry out a request, it answers `TakenUp`, except to `Application`, which it answers at once. Any
+//! number of other answers follow. The last
 //! answer is `Done` or `Failed`. `Welcome` is an exception: no other answer follows it. The connection then becomes the channel of
 //! a guest, and carries orders and guest events.
 
 use crate::protocol::report::ReportPart;
 use crate::protocol::secret::Secret;
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use siga_model::error::Error;
 use siga_model::name::Name;
+use siga_model::topology::{KernelPort, Mirror, NetworkKind, PortChange, PortSettings};
 use siga_model::waiting::Waiting;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -54,6 +57,34 @@ pub enum Request {
     /// Capture a guest's frames, up to `snap_bytes` bytes of each frame, until this connection closes. Descriptor: the pipe to
     /// which the guest writes the capture.
     Capture { guest: Name, snap_bytes: u32 },
+    /// Reserve a port that a network namespace can join: the port with this name, or without a name any free port of the switched network
+    /// `lan`. It stays reserved while this connection is open. `tenant` names the namespace, for `ReleasePort`.
+    ReservePort {
+        lan: Option<Name>,
+        port: Option<Name>,
+        #[serde(deserialize_with = "siga_model::text::bounded")]
+        tenant: String,
+    },
+    /// Join the port that this connection has reserved. Descriptor: the TAP device, which the client has made in the namespace.
+    JoinPort,
+    /// Remove a namespace from the port that it has joined or reserved. Succeeds if there is no such port.
+    ReleasePort {
+        #[serde(deserialize_with = "siga_model::text::bounded")]
+        tenant: String,
+    },
+    /// Send the names of the namespaces that have joined ports.
+    Tenants,
+    /// Change the settings of a port of a switch. `port` is the label of a port, or the name of a guest with one device.
+    ChangePort {
+        network: Name,
+        #[serde(deserialize_with = "siga_model::text::bounded")]
+        port: String,
+        change: PortChange,
+    },
+    /// Let a switch copy frames to a port, or with `None`, end the copying.
+    Mirror { network: Name, mirror: Option<Mirror> },
+    /// Send the Ethernet addresses that a switch knows. With `forget`, the switch first forgets the learned ones.
+    Addresses { network: Name, forget: bool },
 }
 
 /// A request and its deadline. The deadline ensures that a request does not take effect after its sender stopped waiting for an
@@ -99,6 +130,8 @@ pub enum Answer {
     TakenUp,
     /// The status of one network.
     Network(NetworkStatus),
+    /// Some members of a network: devices of guests, and ports of namespaces.
+    Members { network: Name, members: Vec<MemberStatus> },
     /// The status of one guest.
     Guest(GuestStatus),
     /// One part of a guest's report.
@@ -120,6 +153,13 @@ pub enum Answer {
     ApplicationMemory,
     /// The client's process is now a guest, and the connection is the guest's channel.
     Welcome,
+    /// The port that is now reserved. `checksums` and `segments` say whether the namespace's kernel may omit checksums and send large
+    /// segments. `Hosts` answers follow.
+    Port { lan: Name, port: Box<KernelPort>, checksums: bool, segments: bool },
+    /// Some addresses of guests and ports, each with a name.
+    Hosts(Vec<(Name, IpAddr)>),
+    /// A namespace that has joined a port.
+    Tenant { lan: Name, port: Name, tenant: String },
     /// The request has succeeded.
     Done,
     /// The request has failed.
@@ -135,10 +175,65 @@ pub struct NetworkStatus {
     pub kind: String,
     /// The guests with access to the network; `None` if every guest has access.
     pub granted: Option<Vec<Name>>,
-    /// The devices on the network, each as `guest.device`.
-    pub members: Vec<String>,
+    /// The owner of a network with a switch, and its state: `persistent`, `transient`, `orphaned` or `ended`.
+    pub owner: Option<String>,
     /// The number of ring pairs on the network.
     pub pairs: u32,
+    /// The switch of the network, if it has one.
+    pub switch: Option<SwitchStatus>,
+}
+
+/// The status of a switch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwitchStatus {
+    /// The connectivity type of the network.
+    pub kind: NetworkKind,
+    /// The maximum number of ports, or `None` for any number.
+    pub maxconn: Option<u32>,
+    /// The maximum rate of broadcast, multicast and unknown unicast frames from one port.
+    pub flood_per_second: u32,
+    /// The copying of frames to a port.
+    pub mirror: Option<Mirror>,
+    /// The uplink that has a carrier and the lowest rank.
+    pub uplink: Option<Name>,
+}
+
+/// The status of a member of a network: of a guest's device, or of a port that leads to the kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberStatus {
+    /// The device as `guest.device`, or the name of the port.
+    pub label: String,
+    /// The guest or port to which the network grants access.
+    pub grantee: Name,
+    /// True if the member has access to the network.
+    pub granted: bool,
+    /// The addresses of the member.
+    pub addresses: Vec<IpNet>,
+    /// The size of the largest IP packet, in bytes.
+    pub mtu: u16,
+    /// The settings of the switch's port, if the network has a switch.
+    pub port: Option<PortSettings>,
+    /// The properties of a port that leads to the kernel.
+    pub kernel: Option<KernelStatus>,
+}
+
+/// The status of a port that leads to the kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelStatus {
+    /// The namespace, as text.
+    pub place: String,
+    /// The name of the interface.
+    pub interface: String,
+    /// The rank of an uplink.
+    pub uplink: Option<usize>,
+    /// True if the port has an interface now.
+    pub is_there: bool,
+    /// True if the interface of an uplink has a carrier.
+    pub has_carrier: bool,
+    /// True if the namespace's kernel may send large segments and leave out checksums.
+    pub offload: bool,
+    /// The namespace that has joined the port while the network runs.
+    pub tenant: Option<String>,
 }
 
 /// The status of a guest.

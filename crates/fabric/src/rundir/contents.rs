@@ -47,7 +47,7 @@ impl RunDir {
         }
         match names.iter().find(|name| *name != GUESTS) {
             Some(name) if !self.is_network() => {
-                let message = format!("{path} is not the directory of a network: it contains {name} and no {LOCK}");
+                let message = format!("{path} is not the directory of a network: it contains {name}, but no {LOCK}");
                 Err(Error::environment(message).hint(hint))
             }
             _ => Ok(()),

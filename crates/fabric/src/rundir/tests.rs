@@ -182,7 +182,7 @@ fn a_directory_of_other_files_does_not_become_a_networks() {
     let base = tempfile::tempdir().unwrap();
     fs::create_dir(base.path().join("n")).unwrap();
     fs::write(base.path().join("n/log"), "of something else").unwrap();
-    assert!(RunDir::create(base.path(), &name()).unwrap_err().message().contains("contains log and no lock"));
+    assert!(RunDir::create(base.path(), &name()).unwrap_err().message().contains("contains log, but no lock"));
     assert_eq!(RunDir::all(base.path()).unwrap(), []);
     fs::remove_file(base.path().join("n/log")).unwrap();
     // A control program that ended before it had its lock.

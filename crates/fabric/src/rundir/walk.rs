@@ -34,7 +34,7 @@ pub(super) fn open(path: &Path, make: bool) -> Result<Option<OpenDirectory>> {
     names.remove(0);
     let Some(above) = walk(names).map_err(|error| error.at(at()))? else {
         if make {
-            return Err(Error::environment(format!("{}: the directory above it does not exist", at())));
+            return Err(Error::environment(format!("{}: the parent directory does not exist", at())));
         }
         return Ok(None);
     };

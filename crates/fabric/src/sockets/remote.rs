@@ -142,7 +142,7 @@ impl Provider for Client {
     }
 
     fn wake(&mut self) -> io::Result<Arc<OwnedFd>> {
-        Ok(Client::wake(self))
+        Client::wake(self).ok_or_else(|| ErrorKind::Unsupported.into())
     }
 
     fn wait(&mut self, time: Option<Duration>) {

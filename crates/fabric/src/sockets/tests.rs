@@ -44,7 +44,10 @@ impl End {
         let parts = self.attachment.report().unwrap();
         let sent = |part: &ReportPart| match part {
             ReportPart::Link(link) => link.counters["frames_sent"],
-            ReportPart::Device(_) | ReportPart::Application(_) | ReportPart::Stack(_) => 0,
+            ReportPart::Device(_)
+            | ReportPart::Application(_)
+            | ReportPart::Stack(_)
+            | ReportPart::Addresses { .. } => 0,
         };
         parts.iter().map(sent).sum()
     }

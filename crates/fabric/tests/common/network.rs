@@ -1,7 +1,6 @@
 //! A network of a test: starts it with `fabric-program` and asks it by requests of the protocol.
 #![allow(dead_code, clippy::print_stdout, reason = "each test file uses what it needs, and tests say what they skip")]
 
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use siga_fabric::protocol::request::{Answer, GuestStatus, Request};
 use siga_fabric::protocol::secret::Secret;
 use siga_fabric::sockets::Attachment;
@@ -91,23 +90,16 @@ impl Network {
 
     fn part(&self, guest: &str, part: &str) -> serde_json::Value {
         let guest: Name = guest.parse().unwrap();
-        let parts = self.request(&Request::Status { detail: true }).into_iter().filter_map(|answer| match answer {
-            Answer::Report { guest: of, part } if of == guest => Some(serde_json::to_value(part).unwrap()),
-            Answer::TakenUp
-            | Answer::Network(_)
-            | Answer::Guest(_)
-            | Answer::Report { .. }
-            | Answer::Silent { .. }
-            | Answer::Pong { .. }
-            | Answer::CaptureEnded { .. }
-            | Answer::Secret(_)
-            | Answer::Application { .. }
-            | Answer::ApplicationMemory
-            | Answer::Welcome
-            | Answer::Done
-            | Answer::Failed(_) => None,
+        let parts = self.request(&Request::Status { detail: true }).into_iter().filter_map(|answer| {
+            let Answer::Report { guest: of, part } = answer else { return None };
+            (of == guest).then(|| serde_json::to_value(part).unwrap())
         });
         parts.map(|mut report| report[part].take()).find(|part| !part.is_null()).unwrap()
+    }
+
+    /// A counter of a guest's first device.
+    pub(crate) fn counter(&self, guest: &str, name: &str) -> u64 {
+        self.part(guest, "device")["counters"][name].as_u64().unwrap_or_default()
     }
 
     pub(crate) fn status(&self, guest: &str) -> GuestStatus {
@@ -125,14 +117,5 @@ impl Network {
 
     pub(crate) fn pid_of(&self, guest: &str) -> Option<i32> {
         self.status(guest).pid.map(|pid| pid.try_into().unwrap())
-    }
-
-    /// The control program's process.
-    pub(crate) fn control_pid(&self) -> i32 {
-        let socket =
-            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-        let path = self.run_dir().join(self.name.as_str()).join("control");
-        rustix::net::connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
-        rustix::net::sockopt::socket_peercred(&socket).unwrap().pid.as_raw_nonzero().get()
     }
 }

@@ -14,7 +14,7 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match arguments[..] {
         ["net", "control", base] => siga_fabric::control::run(Path::new(base)),
-        ["net", "guest", _] => siga_fabric::guest::process::run(),
+        ["net", "guest" | "switch", _] => siga_fabric::guest::process::run(),
         ["net", "up", name, topology] => up(name, topology),
         ["net", "down", name] => name.parse().and_then(|name| client::down(&name)),
         ["net", "request", name, request] => answers(name, request),

@@ -48,6 +48,17 @@ impl Network {
         self.base.path().join("run")
     }
 
+    /// Returns the process id of the control program.
+    pub(crate) fn control_pid(&self) -> i32 {
+        let wanted = format!("net\0control\0{}", self.run_dir().display());
+        let is_it = |entry: &std::fs::DirEntry| {
+            let arguments = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&arguments).contains(&wanted)
+        };
+        let found = std::fs::read_dir("/proc").unwrap().flatten().find(is_it).unwrap();
+        found.file_name().to_str().unwrap().parse().unwrap()
+    }
+
     /// An application of a guest.
     pub(crate) fn application(&self, guest: &str) -> Attachment {
         let secret = self.application_secret(guest);

@@ -259,7 +259,8 @@ fn allocate(name: &str) -> GuestMemory {
     wait_until("the other rogue runs", || network.status("rogue").state == GuestState::Running);
     let log = network.log();
     let ended = log.lines().find(|line| line.contains("guest rogue: ended: signal: ")).unwrap();
-    let is_told = ended.ends_with(": it reached its memory limit") || log.contains("says: memory allocation of ");
+    let is_told =
+        ended.ends_with(": the guest reached its memory limit") || log.contains("says: memory allocation of ");
     assert!(is_told, "{log}");
     assert!(network.ping("talker", "10.0.0.3"));
     assert_eq!(["talker", "victim"].map(|guest| network.status(guest).pid), before);

@@ -128,7 +128,7 @@ fn events_about_a_pair_count_once_and_only_from_its_guests() {
 fn members_that_may_not_couple_are_refused_with_a_reason() {
     let mut world = World::new();
     for (one, other, why) in [
-        ("a.dev0", "d.dev0", "is on network lan, d.dev0 on other"),
+        ("a.dev0", "d.dev0", "is on network lan, but d.dev0 is on network other"),
         ("a.dev0", "x.dev0", "there is no device x.dev0"),
         ("a.dev0", "b.dev7", "there is no device b.dev7"),
         ("a.dev0", "a.dev0", "belong to the same guest"),

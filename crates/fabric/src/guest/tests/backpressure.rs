@@ -1,7 +1,7 @@
 //! What a router does with packets for a partner that has no empty buffer.
 
 use super::lockstep::{Guest, packet};
-use crate::guest::backpressure::Times;
+use crate::backpressure::Times;
 use siga_model::topology::Topology;
 use siga_ring::Link;
 use siga_ring::clock::Ticks;

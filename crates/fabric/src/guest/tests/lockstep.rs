@@ -94,6 +94,7 @@ impl Guest {
             tcp: guest.tcp.clone(),
             tcp_to: guest.tcp_to.clone(),
             secret: Secret::claimed(""),
+            switch: None,
         };
         let mut node = Node::seeded(config, channel, None, Seed::simulated(1)).unwrap();
         // The kernel's readiness is never polled: the times of such polls follow the clock.

@@ -138,7 +138,16 @@ impl Guest {
             | Order::Member { .. }
             | Order::MemberGone { .. }
             | Order::ApplicationMemory { .. } => {}
-            Order::Capture { .. } | Order::CaptureStop | Order::Adopt { .. } | Order::Stop => {
+            Order::Capture { .. }
+            | Order::CaptureStop
+            | Order::Adopt { .. }
+            | Order::Stop
+            | Order::Port { .. }
+            | Order::Carrier { .. }
+            | Order::PortGone { .. }
+            | Order::PortSettings { .. }
+            | Order::Mirror(_)
+            | Order::Addresses { .. } => {
                 panic!("an honest guest was ordered to {order:?}")
             }
         }

@@ -95,6 +95,7 @@ impl World {
             20 | 21 => GuestEvent::Quiet { pair: self.pair(draw) },
             22 | 23 => GuestEvent::Lost { pair: self.pair(draw), why: loss(draw) },
             24 | 25 => GuestEvent::Report { request: number(draw), part: self.part(draw) },
+            26 if draw.below(2) == 0 => GuestEvent::PortLost { port: self.device(draw), why: text(draw) },
             26 => GuestEvent::Pong { request: number(draw), time_ns: draw.one_of(&[None, Some(0), Some(u64::MAX)]) },
             _ => GuestEvent::CaptureEnded { missed: number(draw) },
         }
@@ -178,6 +179,7 @@ impl World {
             full: siga_model::topology::Full::Drop,
             features: siga_model::features::DriverFeatures::default(),
             idle_seconds: 60,
+            mac: None,
         }
     }
 }

@@ -1,0 +1,231 @@
+//! What the fuzz programs `switch` and `cni` play: input of hostile stations and of container runtimes. Each function panics if the code
+//! breaks a promise.
+
+use crate::cni;
+use crate::limits::{SWITCH_MACS_MAX, SWITCH_MACS_OF_PORT_MAX};
+use crate::protocol::message::SwitchConfig;
+use crate::switch::drops::DropReason;
+use crate::switch::flood::Flood;
+use crate::switch::frame::{HEAD_BYTES_MAX, Header};
+use crate::switch::guard::Guard;
+use crate::switch::port::{Attachment, Port, PortCounters};
+use crate::switch::{Decision, Switch, Target};
+use siga_model::mac::Mac;
+use siga_model::topology::{Mirror, PortSettings, PortVlan, Protection};
+use siga_stack::link::device::Agreed;
+use siga_stack::link::frame::{Marks, Received};
+use siga_stack::link::source::Sources;
+use siga_stack::time::Instant;
+use siga_stack::wire::address::Prefix;
+use std::net::IpAddr;
+
+/// Reads `bytes` as the configuration of a container runtime. See [`cni::run`].
+pub fn cni(bytes: &[u8]) {
+    cni::survives(bytes);
+}
+
+const PORTS: u8 = 5;
+const LEARNING_PORT: u8 = 3;
+const TRUNK_PORT: u8 = 4;
+const FRAME_BYTES_MAX: usize = 9_100;
+
+/// The unread rest of an input. Zeros follow its last byte.
+struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    fn byte(&mut self) -> u8 {
+        self.take(1).first().copied().unwrap_or(0)
+    }
+
+    fn number(&mut self) -> u16 {
+        u16::from_be_bytes([self.byte(), self.byte()])
+    }
+
+    fn take(&mut self, count: usize) -> &'a [u8] {
+        let (taken, rest) = self.0.split_at(count.min(self.0.len()));
+        self.0 = rest;
+        taken
+    }
+}
+
+fn mac(station: u8) -> Mac {
+    Mac([2, 0, 0, 0, 0, station])
+}
+
+fn address(station: u8) -> [u8; 4] {
+    [10, 0, 0, station]
+}
+
+/// Returns a port: three protected access ports in VLANs 1 and 2, one that learns, and a trunk.
+fn port(station: u8) -> Option<Port> {
+    let v6: IpAddr = format!("fd00::{station}").parse().ok()?;
+    let own = [Prefix::new(IpAddr::from(address(station)), 32)?, Prefix::new(v6, 128)?];
+    let vlan = match station {
+        TRUNK_PORT => PortVlan::Trunk { allowed: [1, 2].into(), native: Some(3) },
+        station => PortVlan::Access(1 + u16::from(station) % 2),
+    };
+    let protection = if station == LEARNING_PORT { Protection::Off } else { Protection::All };
+    let sources = || Sources::new(&own, &[]).ok();
+    Some(Port {
+        label: station.to_string(),
+        kernel_port: None,
+        uplink: None,
+        has_carrier: false,
+        settings: PortSettings { mac: mac(station), vlan, protection, isolated: false, promiscuous: false },
+        guard: Guard { mac: mac(station), sources: sources()?, own: sources()?, is_router: false },
+        mtu: 9_000,
+        agreed: Agreed { checksum_unfilled: true, large_segments: true },
+        attachment: Attachment::Ring(station.into()),
+        flood: Flood::new(1_000_000),
+        counters: PortCounters::default(),
+    })
+}
+
+/// Plays stations that send frames to a switch, while ports change, go and come back.
+///
+/// # Panics
+/// Panics if a frame reaches another VLAN or leaves a protected port with a foreign source, if a large segment loses bytes, or if a table
+/// exceeds its limit.
+pub fn switch(bytes: &[u8]) {
+    let mut input = Input(bytes);
+    let mut switch = Switch::new(SwitchConfig { any_protocol: true, only_v4: false, flood_per_second: 1_000_000 });
+    (0..PORTS).filter_map(port).for_each(|port| _ = switch.add_port(port));
+    let mut now_ns = 1_000_000_000;
+    while !input.0.is_empty() {
+        let operation = input.byte();
+        let station = input.byte() % PORTS;
+        match operation % 8 {
+            0 => change(&mut switch, station, &mut input),
+            1 => come_or_go(&mut switch, station),
+            2 => {
+                let from = Some(station.to_string()).filter(|_| operation & 0x80 == 0);
+                switch.set_mirror(Some(Mirror { from, to: (input.byte() % PORTS).to_string() }));
+            }
+            3 => now_ns += u64::from(input.number()) * 10_000_000,
+            _ => send(&mut switch, Instant::from_ns(now_ns), station, operation, &mut input),
+        }
+        assert!(switch.counters()["macs"] <= (SWITCH_MACS_MAX + 16 * usize::from(PORTS)) as u64);
+        assert!(switch.addresses(Instant::from_ns(now_ns)).len() <= SWITCH_MACS_OF_PORT_MAX * usize::from(PORTS));
+    }
+}
+
+fn at(switch: &Switch, station: u8) -> Option<usize> {
+    let label = station.to_string();
+    switch.ports.iter().position(|port| port.as_ref().is_some_and(|port| port.label == label))
+}
+
+fn change(switch: &mut Switch, station: u8, input: &mut Input<'_>) {
+    let Some(at) = at(switch, station) else { return };
+    let Some(Some(port)) = switch.ports.get(at) else { return };
+    let mut settings = port.settings.clone();
+    let choice = input.byte();
+    settings.vlan = match choice % 4 {
+        3 => PortVlan::Trunk { allowed: [1, 2].into(), native: Some(3).filter(|_| choice & 4 != 0) },
+        vlan => PortVlan::Access(1 + u16::from(vlan)),
+    };
+    settings.protection = [Protection::All, Protection::Mac, Protection::Off][usize::from(choice / 8) % 3];
+    (settings.isolated, settings.promiscuous) = (choice & 0x40 != 0, choice & 0x80 != 0);
+    switch.set_settings(at, settings);
+}
+
+fn come_or_go(switch: &mut Switch, station: u8) {
+    match at(switch, station) {
+        Some(at) => _ = switch.remove_port(at),
+        None => _ = port(station).map(|port| switch.add_port(port)),
+    }
+}
+
+/// Sends a frame. Most frames have the station's own source, so that later checks are reached.
+fn send(switch: &mut Switch, now: Instant, station: u8, operation: u8, input: &mut Input<'_>) {
+    let Some(from) = at(switch, station) else { return };
+    let wanted = usize::from(input.number()) % FRAME_BYTES_MAX;
+    let segment_bytes = if operation & 0x10 == 0 { 0 } else { input.number() % 9_000 };
+    let marks = Marks { checksum_unfilled: operation & 0x20 != 0 || segment_bytes > 0, segment_bytes };
+    let given = usize::from(input.byte());
+    let mut frame = input.take(given).to_vec();
+    frame.resize(frame.len().max(wanted), 0x55);
+    if operation & 0x40 == 0 && frame.len() > 54 {
+        frame[6..12].copy_from_slice(&mac(station).0);
+        if operation & 0x80 == 0 {
+            let packet_bytes = u16::try_from(frame.len() - 14).unwrap_or(u16::MAX);
+            frame[12..15].copy_from_slice(&[8, 0, 0x45]);
+            frame[16..18].copy_from_slice(&packet_bytes.to_be_bytes());
+            (frame[20], frame[21], frame[23]) = (0, 0, 6);
+            frame[26..30].copy_from_slice(&address(station));
+            frame[46] = 0x50;
+        }
+    }
+    let mut header = Header::new(frame.len(), |into| into.copy_from_slice(&frame[..into.len()]));
+    let decided = switch.decide(now, from, &mut header, marks);
+    if let Ok(decision) = decided {
+        check(switch, from, &header, &decision);
+        let tagged = usize::from(u16::from_be_bytes([frame[12], frame[13]]) == 0x8100) * 4;
+        cut(switch, &header, &frame[(header.bytes().len() + tagged).min(frame.len())..], marks);
+    } else {
+        let counters = switch.port_counters(from);
+        assert!(decided.is_err_and(|reason| reason == DropReason::NoPort || counters[reason.name()] > 0));
+    }
+}
+
+fn check(switch: &Switch, from: usize, header: &Header, decision: &Decision) {
+    let (Some(Some(port)), Ok((_, source, ethertype))) = (switch.ports.get(from), header.link()) else {
+        panic!("a frame without a port or a header is passed on")
+    };
+    assert!(port.settings.vlan.has(decision.vlan), "the frame is in a VLAN of its sender");
+    assert_ne!(ethertype, 0x8100, "the tag is removed");
+    if port.settings.protection != Protection::Off {
+        assert_eq!(source, port.settings.mac.0);
+    }
+    if port.settings.protection == Protection::All && ethertype == 0x0800 {
+        let station: u8 = port.label.parse().unwrap_or_default();
+        let claimed = header.packet().get(12..16).unwrap_or_default();
+        assert!(claimed == address(station) || claimed == [0; 4], "{claimed:?} at port {station}");
+    }
+    for to in 0..switch.ports.len() {
+        let gets = match decision.target {
+            Target::One(only) => to == only,
+            Target::All => switch.may_pass(from, to, decision.vlan),
+        };
+        let Some(Some(receiver)) = switch.ports.get(to).filter(|_| gets) else { continue };
+        assert!(to != from && receiver.settings.vlan.has(decision.vlan), "the frame is in a VLAN of its receiver");
+        assert!(!(port.settings.isolated && receiver.settings.isolated));
+    }
+    if let Some(mirror) = switch.mirror_of(from, decision) {
+        assert!(mirror != from && decision.target != Target::One(mirror));
+    }
+}
+
+/// Cuts a frame for a port without offload, and checks that no byte of the payload is lost.
+fn cut(switch: &mut Switch, header: &Header, payload: &[u8], marks: Marks) {
+    if !marks.checksum_unfilled {
+        return;
+    }
+    let whole = header.bytes();
+    assert!(whole.len() <= HEAD_BYTES_MAX);
+    let Ok(mut cut) = switch.cutter.cut(Received { header: whole, payload, marks }, Agreed::default()) else { return };
+    let mut next = None;
+    while let Some(piece) = cut.next_piece() {
+        assert_eq!(piece.marks, Marks::default());
+        assert!(marks.segment_bytes == 0 || piece.range.len() <= usize::from(marks.segment_bytes));
+        assert!(next.is_none_or(|next| next == piece.range.start), "the pieces follow each other");
+        next = Some(piece.range.end);
+    }
+    assert!(next.is_some() || marks.segment_bytes > 0, "only a segment without a payload has no piece");
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_switch_keeps_its_promises_for_any_frames(bytes in proptest::collection::vec(any::<u8>(), 0..2_000)) {
+            super::switch(&bytes);
+        }
+
+        #[test]
+        fn the_plug_in_survives_any_configuration(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            super::cni(&bytes);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! A port of a switch.
+
+use super::drops::Drops;
+use super::flood::Flood;
+use super::guard::Guard;
+use super::tap::Tap;
+use crate::counters::{self, Counters};
+use siga_model::name::Name;
+use siga_model::topology::{PortSettings, PortVlan};
+use siga_stack::link::device::Agreed;
+
+/// What a port is attached to.
+#[derive(Debug)]
+pub(crate) enum Attachment {
+    /// The device of a guest: the index of the link to it.
+    Ring(usize),
+    /// A TAP device in a network namespace.
+    Tap(Box<Tap>),
+}
+
+/// A port.
+#[derive(Debug)]
+pub(crate) struct Port {
+    /// The guest and device, or the port's name in the topology.
+    pub(crate) label: String,
+    /// The port's name, if it is that of a network namespace.
+    pub(crate) kernel_port: Option<Name>,
+    /// The rank of an uplink. `None` for other ports.
+    pub(crate) uplink: Option<usize>,
+    /// True if the interface of an uplink has a carrier.
+    pub(crate) has_carrier: bool,
+    pub(crate) settings: PortSettings,
+    pub(crate) guard: Guard,
+    pub(crate) mtu: usize,
+    /// The kinds of frames that the other end of the port accepts in addition to ordinary ones.
+    pub(crate) agreed: Agreed,
+    pub(crate) attachment: Attachment,
+    pub(crate) flood: Flood,
+    pub(crate) counters: PortCounters,
+}
+
+/// The counters of a port. Frames that the other end has sent are received by the switch.
+#[derive(Debug, Default)]
+pub(crate) struct PortCounters {
+    pub(crate) frames_received: u64,
+    pub(crate) bytes_received: u64,
+    pub(crate) frames_sent: u64,
+    pub(crate) bytes_sent: u64,
+    pub(crate) flooded: u64,
+    /// Dropped frames: those that were received here, and those that could not be sent here.
+    pub(crate) drops: Drops,
+}
+
+impl Port {
+    pub(crate) fn is_kernel_port(&self, name: &Name) -> bool {
+        self.kernel_port.as_ref() == Some(name)
+    }
+
+    /// Returns the VLANs in which the switch knows the station's address.
+    pub(crate) fn vlans(&self) -> Vec<u16> {
+        match &self.settings.vlan {
+            PortVlan::Access(vlan) => vec![*vlan],
+            PortVlan::Trunk { allowed, native } => allowed.iter().chain(native).copied().collect(),
+        }
+    }
+
+    /// Returns the tag of a frame that leaves through this port, or `None` if it leaves without a tag.
+    #[inline]
+    pub(crate) fn tag(&self, vlan: u16, priority: u16) -> Option<u16> {
+        match &self.settings.vlan {
+            PortVlan::Access(_) => None,
+            PortVlan::Trunk { native, .. } => (*native != Some(vlan)).then_some(priority | vlan),
+        }
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        let own = &self.counters;
+        let mut counters = counters::named([
+            ("port_frames_received", own.frames_received),
+            ("port_bytes_received", own.bytes_received),
+            ("port_frames_sent", own.frames_sent),
+            ("port_bytes_sent", own.bytes_sent),
+            ("port_frames_flooded", own.flooded),
+        ]);
+        own.drops.add_to(&mut counters);
+        counters
+    }
+}
