@@ -22,6 +22,7 @@ mod signals;
 mod sockets;
 mod streams;
 mod transfer;
+mod underscored;
 mod values;
 mod waits;
 

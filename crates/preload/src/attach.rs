@@ -7,6 +7,7 @@ use siga_iucv::broker::{
     Answer, CHANNEL_VARIABLE, Conversation, Interface, LIBRARY_VARIABLE, LOOPBACK_OF_GUEST, LOOPBACK_VARIABLE, Question,
 };
 use siga_iucv::client::{ApplicationEnd, Client};
+use siga_ring::wait::policy::Mode;
 use std::ffi::CString;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -55,8 +56,10 @@ fn begin() -> Result<Conversation> {
 
 /// Attaches this process to its guest.
 pub(crate) fn attach() -> Result<Client> {
-    // The threads of the program keep the CPUs on which they may run, so the client must not move them.
-    let attached = begin()?.attach().and_then(|end| Client::new(ApplicationEnd { colocate: false, ..end }));
+    // The threads of the program keep the CPUs on which they may run, so the client must not move them. It does not poll or yield either:
+    // the guest needs the CPU for its answer, and a sandbox may not allow the system call.
+    let waits = |end| Client::without_wake(ApplicationEnd { waiting: Mode::Block, colocate: false, ..end });
+    let attached = begin()?.attach().map(waits);
     attached.map_err(|error| {
         log::line(format_args!("cannot attach to the guest: {error}"));
         Error(libc::ENETDOWN)

@@ -12,6 +12,9 @@ thread_local! {
     static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
     /// The signals that the program has blocked, if all are blocked because a signal was deferred.
     static DEFERRED: Cell<Option<Signals>> = const { Cell::new(None) };
+    /// Whether all handlers that ran in this thread since the last call of [`forget_handlers`] let calls continue (`SA_RESTART`).
+    /// `None` if no handler ran.
+    static HANDLED: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
 /// Returns whether this thread uses the state.
@@ -24,19 +27,28 @@ pub(crate) fn enter() {
     IS_INSIDE.set(true);
 }
 
-/// Lets signals arrive. Handlers of deferred signals run in this call.
-pub(crate) fn leave() {
+/// Lets signals arrive. Handlers of deferred signals run in this call. Returns whether there were any.
+pub(crate) fn leave() -> bool {
     IS_INSIDE.set(false);
-    if let Some(blocked) = DEFERRED.take() {
-        sys::restore_signals(blocked);
-    }
+    let deferred = DEFERRED.take();
+    deferred.into_iter().for_each(sys::restore_signals);
+    deferred.is_some()
 }
 
-/// Blocks all signals, because this thread is going to sleep. Returns the signals that the program has blocked. A deferred signal ends
-/// the sleep at once.
-pub(crate) fn block() -> Signals {
-    let before = sys::block_signals();
-    DEFERRED.take().unwrap_or(before)
+/// Forgets the handlers that have run in this thread.
+pub(crate) fn forget_handlers() {
+    HANDLED.set(None);
+}
+
+/// Records that a handler of the program runs in this thread, and whether it lets calls continue.
+pub(crate) fn handles(restarts: bool) {
+    HANDLED.set(Some(restarts && HANDLED.get() != Some(false)));
+}
+
+/// Returns whether a call continues that signals have interrupted since the last call of [`forget_handlers`].
+pub(crate) fn call_continues() -> bool {
+    // A program can install a handler without libc. This library does not know when such a handler runs.
+    HANDLED.get().unwrap_or_else(sys::handlers_restart)
 }
 
 /// Records that a signal was deferred. `blocked` are the signals that were blocked when it arrived.

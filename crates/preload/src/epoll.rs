@@ -3,18 +3,25 @@
 //! The set is a real set of the kernel, so it can also have foreign descriptors, and can itself be watched. In the kernel's set, the
 //! client's descriptor and one eventfd stand for all siga sockets. The siga sockets are in a list of this module. Sockets that may be
 //! ready are queued, so a wait takes no longer if the set has many idle sockets.
+//!
+//! A *nested* set is an entry of another set, or of a call of poll(2). The kernel has to know whether it is readable. So its eventfd is
+//! set while one of its siga sockets is ready. A wait for the outer set also asks the guest for notifications.
 
 use crate::errors::{Error, Result};
+use crate::event::OwnEvent;
 use crate::numbers::{self, Meaning};
 use crate::sys;
-use crate::world::{self, OwnEvent, World};
+use crate::world::{self, World};
+use siga_iucv::extent::{Table, table};
+use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
-/// The data of this library's own entries in the kernel's set. A program's own data is an address or a small number.
-pub(crate) const OWN_DATA: u64 = 0x5369_6761_6f77_6e21;
+/// The data of the entry for a set's own event in the kernel's set. A program's own data is an address or a small number.
+const OWN_DATA: u64 = 0x5369_6761_6f77_6e21;
+/// The data of the entry for the client's descriptor.
+const CLIENT_DATA: u64 = OWN_DATA + 1;
 /// How many waits may find siga sockets ready before one also asks the kernel, so that foreign descriptors are not neglected.
 const WAITS_WITHOUT_KERNEL_MAX: u32 = 8;
 /// Largest number of events of foreign descriptors that one wait returns.
@@ -40,11 +47,12 @@ pub(crate) struct Set {
     event: Option<OwnEvent>,
     /// The number of the client's descriptor in the kernel's set.
     client: Option<RawFd>,
-    interests: HashMap<RawFd, Interest>,
+    interests: Table<RawFd, Interest>,
     /// Numbers of sockets that may be ready.
     queue: VecDeque<RawFd>,
     /// Threads that wait for this set.
     sleepers: usize,
+    is_nested: bool,
     waits_without_kernel: u32,
 }
 
@@ -53,9 +61,10 @@ impl Set {
         let mut made = Self {
             event: None,
             client: None,
-            interests: HashMap::new(),
+            interests: table(),
             queue: VecDeque::new(),
             sleepers: 0,
+            is_nested: false,
             waits_without_kernel: 0,
         };
         made.prepare(set)?;
@@ -85,11 +94,11 @@ impl Set {
             interest.is_queued = true;
             self.queue.push_back(number);
         }
-        if interest.enabled
-            && self.sleepers > 0
-            && let Some(event) = &self.event
-        {
-            event.set();
+        let is_enabled = interest.enabled;
+        match &self.event {
+            Some(event) if is_enabled && self.is_nested => event.set_now(),
+            Some(event) if is_enabled && self.sleepers > 0 => event.set(),
+            Some(_) | None => {}
         }
     }
 
@@ -100,15 +109,31 @@ impl Set {
         }
     }
 
+    /// Returns whether the set is an entry of another one, or of a call of poll(2).
+    pub(crate) fn is_nested(&self) -> bool {
+        self.is_nested
+    }
+
     /// Records that the client's descriptor is closed, which also removed it from the kernel's set.
     pub(crate) fn forget_client(&mut self) {
         self.client = None;
+    }
+
+    /// Returns whether the set waits until a socket is readable.
+    pub(crate) fn waits_for_input(&self, number: RawFd) -> bool {
+        let waits = |interest: &Interest| interest.enabled && interest.events & libc::EPOLLIN.cast_unsigned() != 0;
+        self.interests.get(&number).is_some_and(waits)
     }
 
     pub(crate) fn remove(&mut self, number: RawFd) {
         self.interests.remove(&number);
         self.queue.retain(|queued| *queued != number);
     }
+}
+
+/// Returns whether an event is one of an entry of this library.
+pub(crate) fn is_own(event: &libc::epoll_event) -> bool {
+    [OWN_DATA, CLIENT_DATA].contains(&{ event.u64 })
 }
 
 fn own_entry() -> libc::epoll_event {
@@ -124,18 +149,7 @@ pub(crate) fn control(set: RawFd, operation: i32, number: RawFd, event: Option<l
         world.find_set(set);
     }
     let set = world.set_number(set);
-    let known = match world.sets.entry(set) {
-        Entry::Occupied(known) => known.into_mut(),
-        Entry::Vacant(free) => {
-            let made = Set::new(set)?;
-            if !numbers::set(set, Meaning::EpollSet) {
-                return Err(Error(libc::ENOSPC));
-            }
-            // A thread may wait for the set already, in the kernel. It returns, and then waits for siga sockets too.
-            made.event.iter().for_each(OwnEvent::set);
-            free.insert(made)
-        }
-    };
+    let known = world.known_set(set)?;
     let exists = known.interests.contains_key(&number);
     match operation {
         libc::EPOLL_CTL_ADD if exists => return Err(Error(libc::EEXIST)),
@@ -166,6 +180,20 @@ pub(crate) fn control(set: RawFd, operation: i32, number: RawFd, event: Option<l
     Ok(())
 }
 
+/// Records that a set is an entry of another one.
+pub(crate) fn nest(outer: RawFd, inner: RawFd) -> Result<()> {
+    let mut held = world::lock();
+    for set in [outer, inner] {
+        if numbers::meaning(set) != Meaning::EpollSet {
+            held.find_set(set);
+        }
+        let known = held.set_number(set);
+        held.known_set(known)?.is_nested |= set == inner;
+    }
+    held.refresh_nested();
+    Ok(())
+}
+
 /// Records that a descriptor is a duplicate of one whose set has siga sockets. Returns whether it is.
 pub(crate) fn is_duplicate(number: RawFd) -> bool {
     world::lock().find_set(number)
@@ -181,6 +209,65 @@ impl World {
         };
         let found = self.sets.iter().find(|(_, known)| has_event(known)).map(|(found, _)| *found);
         found.inspect(|found| self.duplicate_set(*found, number)).is_some()
+    }
+
+    /// Returns a set. Makes a plain set of the kernel one that can have siga sockets.
+    fn known_set(&mut self, set: RawFd) -> Result<&mut Set> {
+        match self.sets.entry(set) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(free) => {
+                let made = Set::new(set)?;
+                if !numbers::set(set, Meaning::EpollSet) {
+                    return Err(Error(libc::ENOSPC));
+                }
+                // A thread may wait for the set already, in the kernel. It returns, and then waits for siga sockets too.
+                made.event.iter().for_each(OwnEvent::set);
+                Ok(free.insert(made))
+            }
+        }
+    }
+
+    /// Records that a call of poll(2) waits for a set.
+    pub(crate) fn watch_set(&mut self, number: RawFd) {
+        let known = self.set_number(number);
+        if let Some(known) = self.sets.get_mut(&known) {
+            known.is_nested = true;
+        }
+    }
+
+    /// Lets the kernel know which of the nested sets are readable.
+    pub(crate) fn refresh_nested(&mut self) {
+        let nested = self.sets.iter().filter(|(_, known)| known.is_nested);
+        let nested: Vec<RawFd> = nested.map(|(number, _)| *number).collect();
+        for set in nested {
+            // Sockets that are not ready leave the queue. The others stay, because no wait reports them now.
+            let queued = self.sets.get_mut(&set).map(|known| std::mem::take(&mut known.queue)).unwrap_or_default();
+            let (ready, idle): (Vec<RawFd>, Vec<RawFd>) =
+                queued.into_iter().partition(|number| self.is_reported(set, *number));
+            let Some(known) = self.sets.get_mut(&set) else { continue };
+            for number in idle {
+                if let Some(interest) = known.interests.get_mut(&number) {
+                    interest.is_queued = false;
+                }
+            }
+            known.queue.extend(ready);
+            let Some(event) = &known.event else { continue };
+            if known.queue.is_empty() {
+                event.clear();
+            } else {
+                event.set_now();
+            }
+        }
+    }
+
+    /// Returns whether a set reports a socket now.
+    fn is_reported(&mut self, set: RawFd, number: RawFd) -> bool {
+        let interest = self.sets.get(&set).and_then(|known| known.interests.get(&number));
+        let Some(events) = interest.filter(|interest| interest.enabled).map(|interest| interest.events) else {
+            return false;
+        };
+        let ready = self.place(number).map_or(0, |place| self.readiness(place));
+        ready & (events & !MODES | ALWAYS) != 0
     }
 
     /// Appends the events of ready siga sockets to `events`, up to `max` in all.
@@ -209,13 +296,23 @@ impl World {
         }
     }
 
+    /// Appends events as [`World::collect`] does, but leaves room for an event of the kernel if this wait has to ask the kernel. Returns
+    /// the largest number of events of siga sockets.
+    fn collect_with_room(&mut self, set: RawFd, events: &mut Vec<libc::epoll_event>, max: usize) -> usize {
+        let known = self.sets.get(&set);
+        let asks_kernel = known.is_some_and(|known| known.waits_without_kernel >= WAITS_WITHOUT_KERNEL_MAX);
+        let limit = if asks_kernel { max.saturating_sub(1) } else { max };
+        self.collect(set, events, limit);
+        limit
+    }
+
     /// Puts the client's descriptor into the kernel's set, if it is not there.
     fn watch_client(&mut self, set: RawFd) -> Result<()> {
         let Some(client) = self.client_number() else { return Ok(()) };
         let Some(known) = self.sets.get_mut(&set) else { return Ok(()) };
         if known.client != Some(client) {
             // A notification wakes one of the threads that wait for sets. It wakes the others, if they have something to do.
-            let exclusive = libc::epoll_event { events: own_entry().events | EXCLUSIVE, ..own_entry() };
+            let exclusive = libc::epoll_event { events: own_entry().events | EXCLUSIVE, u64: CLIENT_DATA };
             sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, exclusive)?;
             known.client = Some(client);
         }
@@ -237,14 +334,18 @@ pub(crate) fn wait(
         held.wait_with(blocked);
     }
     let mut found = Vec::new();
-    let mut from_kernel = vec![libc::epoll_event { events: 0, u64: 0 }; max.min(EVENTS_AT_ONCE_MAX)];
+    let mut from_kernel = Vec::new();
     loop {
         held.work();
         let set = held.set_number(number);
-        held.collect(set, &mut found, max);
+        let limit = held.collect_with_room(set, &mut found, max);
+        held.expect_connections_of_set(set);
+        held.refresh_nested();
         let known = held.sets.get_mut(&set).ok_or(Error(libc::EBADF))?;
         known.prepare(set)?;
-        known.event.iter().for_each(OwnEvent::clear);
+        if !known.is_nested {
+            known.event.iter().for_each(OwnEvent::clear);
+        }
         known.waits_without_kernel += 1;
         let asks_kernel = found.is_empty() || known.waits_without_kernel > WAITS_WITHOUT_KERNEL_MAX;
         let room = (max - found.len()).min(EVENTS_AT_ONCE_MAX);
@@ -253,9 +354,10 @@ pub(crate) fn wait(
         }
         known.waits_without_kernel = 0;
         known.sleepers += 1;
+        from_kernel.resize(room, libc::epoll_event { events: 0, u64: 0 });
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let is_collected = !found.is_empty();
-        let left = if is_collected { Some(Duration::ZERO) } else { left };
+        let left = if is_collected || limit == 0 { Some(Duration::ZERO) } else { left };
         held.watch_client(set)?;
         let waits = left != Some(Duration::ZERO);
         let outcome = held.unlocked(waits, |before| sys::epoll_wait(number, &mut from_kernel[..room], left, before));
@@ -265,7 +367,11 @@ pub(crate) fn wait(
         }
         match outcome {
             Ok(count) => {
-                found.extend(from_kernel[..count].iter().filter(|event| { event.u64 } != OWN_DATA));
+                let reported = &from_kernel[..count];
+                if reported.iter().any(|event| { event.u64 } == CLIENT_DATA) {
+                    held.note_notification();
+                }
+                found.extend(reported.iter().filter(|event| !is_own(event)));
             }
             Err(Error::WOULD_BLOCK) => continue,
             Err(error) if found.is_empty() => return Err(error),

@@ -9,7 +9,7 @@ use crate::socket::{Family, Kind, Socket, State};
 use crate::world::{self, Bequest, Place, World};
 use crate::{attach, log, sys};
 use siga_iucv::client::{SharedKind, SharedSocket};
-use siga_iucv::record::{Number, ShareKey};
+use siga_iucv::record::{Number, Numbers, ShareKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -137,7 +137,7 @@ fn parse_socket(text: &str) -> Option<Described> {
         };
         shared.push(SharedSocket { number, local, kind });
     }
-    let numbers: Vec<Number> = shared.iter().map(|one| one.number).collect();
+    let numbers: Numbers = shared.iter().map(|one| one.number).collect();
     let kind = if state == "datagrams" { Kind::Datagram } else { Kind::Stream };
     let mut socket = Socket::new(family, kind, false);
     socket.v6_only = v6_only;
@@ -182,7 +182,10 @@ pub(crate) fn take_received(number: RawFd) {
         }),
     };
     if let Err(error) = outcome {
-        log::line(format_args!("a received socket cannot be used: error {}", error.0));
+        log::line(format_args!(
+            "the process cannot use a socket that it received from another process: error {}",
+            error.0
+        ));
     }
 }
 
@@ -200,7 +203,7 @@ pub(crate) fn take_over(text: &str) {
     let sockets = described.values().flat_map(|described| described.shared.clone()).collect();
     let mut held = world::lock();
     if let Err(error) = held.inherit(&Bequest { key, sockets }) {
-        log::line(format_args!("this program gets no sockets: error {}", error.0));
+        log::line(format_args!("the program cannot use the sockets of the process that started it: error {}", error.0));
         return;
     }
     let mut places: BTreeMap<u64, RawFd> = BTreeMap::new();
@@ -224,8 +227,11 @@ pub(crate) fn take_over(text: &str) {
 impl World {
     /// Adds an inherited socket with its first descriptor number.
     fn adopt(&mut self, number: RawFd, socket: Socket) -> Result<()> {
-        let numbers = socket.stack_numbers();
+        let (numbers, listens) = (socket.stack_numbers(), matches!(socket.state, State::Listening { .. }));
         let place = self.add(number, socket)?;
+        if listens {
+            self.begin_listening(place);
+        }
         numbers.into_iter().for_each(|number| self.bind_number(number, place));
         Ok(())
     }

@@ -22,6 +22,7 @@ mod datagrams;
 mod deferral;
 mod epoll;
 mod errors;
+mod event;
 mod inheritance;
 mod log;
 mod numbers;

@@ -11,8 +11,10 @@ pub(crate) enum Meaning {
     Foreign,
     /// A siga socket.
     Socket,
-    /// An epoll descriptor whose set has siga sockets.
+    /// An epoll descriptor whose set has siga sockets, or contains a set or is contained in one.
     EpollSet,
+    /// Another epoll descriptor.
+    PlainSet,
     /// A descriptor that this library needs itself. The program cannot close it.
     Reserved,
 }
@@ -29,6 +31,7 @@ pub(crate) fn meaning(number: RawFd) -> Meaning {
         Some(1) => Meaning::Socket,
         Some(2) => Meaning::EpollSet,
         Some(3) => Meaning::Reserved,
+        Some(4) => Meaning::PlainSet,
         Some(_) | None => Meaning::Foreign,
     }
 }
@@ -40,6 +43,7 @@ pub(crate) fn set(number: RawFd, meaning: Meaning) -> bool {
         Meaning::Socket => 1,
         Meaning::EpollSet => 2,
         Meaning::Reserved => 3,
+        Meaning::PlainSet => 4,
     };
     let entry = usize::try_from(number).ok().and_then(|at| MEANINGS.get(at));
     entry.inspect(|entry| entry.store(code, Ordering::Release)).is_some()

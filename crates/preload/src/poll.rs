@@ -28,8 +28,12 @@ pub(crate) fn poll(
     }
     let mut others: Vec<libc::pollfd> = entries.to_vec();
     others.iter_mut().filter(|entry| meaning(entry.fd) == Meaning::Socket).for_each(|entry| entry.fd = -1);
+    for entry in entries.iter().filter(|entry| meaning(entry.fd) == Meaning::EpollSet) {
+        held.watch_set(entry.fd);
+    }
     loop {
         held.work();
+        held.refresh_nested();
         let mut places: Vec<Place> = Vec::new();
         let mut ready = 0;
         for entry in entries.iter_mut().filter(|entry| meaning(entry.fd) == Meaning::Socket) {

@@ -5,7 +5,7 @@ use crate::options::KEEPALIVE_DEFAULT;
 use crate::world::{Place, World};
 use siga_iucv::client::Client;
 use siga_iucv::options::{DatagramChange, DatagramOptions, Delivery, Endings, SendFlags, SocketOptions};
-use siga_iucv::record::Number;
+use siga_iucv::record::{Number, Numbers};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 use std::os::fd::RawFd;
@@ -37,9 +37,9 @@ pub(crate) enum State {
     New,
     /// A stream socket that is bound, but neither listens nor connects. To accept connections of both IP versions, it has two
     /// reservations of the stack with the same port.
-    Bound { numbers: Vec<Number>, local: SocketAddr },
+    Bound { numbers: Numbers, local: SocketAddr },
     /// A listener. To accept connections of both IP versions, it has two listeners of the stack with the same port.
-    Listening { numbers: Vec<Number>, local: SocketAddr },
+    Listening { numbers: Numbers, local: SocketAddr },
     /// A connection. `is_open` becomes true when the program has learnt that the connection is open.
     Connection { number: Number, is_open: bool },
     /// A datagram socket, with a socket of the stack for each IP version that it uses. `bound` is the address that the program chose.
@@ -141,11 +141,11 @@ impl Socket {
     }
 
     /// Returns the sockets of the stack that belong to this socket.
-    pub(crate) fn stack_numbers(&self) -> Vec<Number> {
+    pub(crate) fn stack_numbers(&self) -> Numbers {
         match &self.state {
-            State::New | State::Lost(_) => Vec::new(),
+            State::New | State::Lost(_) => Numbers::new(),
             State::Bound { numbers, .. } | State::Listening { numbers, .. } => numbers.clone(),
-            State::Connection { number, .. } => vec![*number],
+            State::Connection { number, .. } => Numbers::from_slice(&[*number]),
             State::Datagrams { v4, v6, .. } => v4.iter().chain(v6).copied().collect(),
         }
     }
@@ -256,7 +256,7 @@ impl World {
         for _ in 0..PORT_CHOICES_MAX {
             let first = client.reserve(local, socket.shares_address)?;
             let bound = client.addresses(first)?.0;
-            let mut numbers = vec![first];
+            let mut numbers = Numbers::from_slice(&[first]);
             if is_dual {
                 let v4 = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), bound.port());
                 match client.reserve(v4, socket.shares_address) {
@@ -298,7 +298,7 @@ impl World {
         let backlog = backlog.clamp(1, BACKLOG_MAX);
         let first = client.listen(local, backlog, &socket.options)?;
         let bound = client.addresses(first)?.0;
-        let mut numbers = vec![first];
+        let mut numbers = Numbers::from_slice(&[first]);
         if local.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) && !socket.v6_only {
             let v4 = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), bound.port());
             match client.listen(v4, backlog, &socket.options) {
@@ -313,6 +313,7 @@ impl World {
         socket.state = State::Listening { numbers, local: bound };
         reserved.iter().for_each(|number| client.close(*number));
         self.forget_numbers(&reserved);
+        self.begin_listening(place);
         self.bind_numbers(place)
     }
 

@@ -34,17 +34,6 @@ pub(crate) fn all_signals() -> u64 {
     FAULTS.iter().fold(u64::MAX, |set, fault| set & !(1 << (fault - 1)))
 }
 
-/// Blocks all signals of this thread. Returns the set that was blocked before.
-pub(crate) fn block_signals() -> Signals {
-    let blocked = all_signals();
-    let mut before = 0_u64;
-    // SAFETY: the kernel reads a set of `SET_BYTES` bytes and writes one; both places have this size.
-    unsafe {
-        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const blocked, &raw mut before, SET_BYTES);
-    }
-    Signals(before)
-}
-
 /// Blocks exactly the signals in `set`.
 pub(crate) fn restore_signals(set: Signals) {
     let none = ptr::null_mut::<u64>();

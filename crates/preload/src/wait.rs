@@ -1,7 +1,7 @@
 //! Waits until an operation on a siga socket is possible.
 
+use crate::deferral;
 use crate::errors::{Error, Result};
-use crate::sys;
 use crate::world::{self, Held, Place, World};
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
@@ -53,8 +53,15 @@ pub(crate) fn until<T>(
     until_ready(&mut held, number, patience, |world| operation(world, place))
 }
 
+/// How long a thread waits for a connection that another process uses before it takes the connection over again. The time doubles up to
+/// the second value.
+const TAKE_INTERVALS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
+
 /// Repeats an operation on a socket until it returns something other than `EAGAIN`, or until the time limit. Returns `EBADF` if another
 /// thread closes the socket meanwhile, or duplicates another descriptor to its number.
+///
+/// If several processes wait for one connection, each takes it over from time to time, because it does not know whether the others still
+/// wait.
 pub(crate) fn until_ready<T>(
     held: &mut Held,
     number: RawFd,
@@ -65,23 +72,36 @@ pub(crate) fn until_ready<T>(
     let end = limit.map(|limit| Instant::now() + limit);
     let place = held.place(number)?;
     let inode = held.socket_at(place)?.inode;
+    let (mut interval, mut take_at) = (TAKE_INTERVALS.0, Instant::now());
     loop {
         held.work();
         if held.place(number)? != place || held.socket_at(place)?.inode != inode {
             return Err(Error(libc::EBADF));
         }
-        let outcome = operation(held);
-        if outcome.as_ref().err() != Some(&Error::WOULD_BLOCK) {
-            return outcome;
+        let is_elsewhere = held.is_elsewhere(place);
+        if !is_elsewhere || Instant::now() >= take_at {
+            let outcome = operation(held);
+            if outcome.as_ref().err() != Some(&Error::WOULD_BLOCK) {
+                return outcome;
+            }
+            if is_elsewhere {
+                interval = (2 * interval).min(TAKE_INTERVALS.1);
+            }
+            take_at = Instant::now() + interval;
         }
-        let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+        let mut left = end.map(|end| end.saturating_duration_since(Instant::now()));
         if left == Some(Duration::ZERO) {
             return Err(Error::WOULD_BLOCK);
         }
+        if held.is_elsewhere(place) {
+            let rest = take_at.saturating_duration_since(Instant::now());
+            left = Some(left.map_or(rest, |left| left.min(rest)));
+        }
+        deferral::forget_handlers();
         match held.sleep(vec![place], &mut Vec::new(), left) {
             Ok(()) | Err(Error::WOULD_BLOCK) => {}
             // As in Linux, a call with a time limit does not continue after a signal.
-            Err(Error(libc::EINTR)) if limit.is_none() && sys::handlers_restart() => {}
+            Err(Error(libc::EINTR)) if limit.is_none() && deferral::call_continues() => {}
             Err(error) => return Err(error),
         }
     }

@@ -5,16 +5,16 @@
 
 use crate::epoll::Set;
 use crate::errors::{Error, Result};
+use crate::event::{OwnEvent, Unwritten};
 use crate::numbers::{self, Meaning};
 use crate::socket::{Socket, State};
 use crate::{attach, deferral, log, sys};
-use rustix::event::{EventfdFlags, eventfd};
 use siga_iucv::client::{Client, SharedSocket};
+use siga_iucv::extent::Table;
 use siga_iucv::record::{Number, ShareKey};
-use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{LazyLock, Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
@@ -31,57 +31,19 @@ struct Sleeper {
     watches: bool,
 }
 
-/// An eventfd that the program cannot close.
-pub(crate) struct OwnEvent {
-    event: OwnedFd,
-    /// Whether the event is set, so that neither setting nor clearing it twice costs a system call.
-    is_set: Cell<bool>,
-}
-
-impl OwnEvent {
-    pub(crate) fn new() -> Result<Self> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        numbers::set(event.as_raw_fd(), Meaning::Reserved);
-        Ok(Self { event, is_set: Cell::new(false) })
-    }
-
-    pub(crate) fn number(&self) -> RawFd {
-        self.event.as_raw_fd()
-    }
-
-    /// Wakes the threads that wait for this event.
-    pub(crate) fn set(&self) {
-        if !self.is_set.replace(true) {
-            // The counter is 0, so the write cannot fail.
-            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
-        }
-    }
-
-    pub(crate) fn clear(&self) {
-        if self.is_set.replace(false) {
-            // The event is set, so the read cannot fail.
-            let _ = rustix::io::read(&self.event, &mut [0; 8]);
-        }
-    }
-}
-
-impl Drop for OwnEvent {
-    fn drop(&mut self) {
-        numbers::set(self.number(), Meaning::Foreign);
-    }
-}
-
 /// The state of this process.
 #[derive(Default)]
 pub(crate) struct World {
     client: Option<Client>,
     sockets: Vec<Option<Socket>>,
-    of_number: HashMap<RawFd, Place>,
-    of_stack: HashMap<Number, Place>,
+    of_number: Table<RawFd, Place>,
+    of_stack: Table<Number, Place>,
+    /// The sockets that listen.
+    listeners: Vec<Place>,
     /// The sets with siga sockets, each by one of its descriptor numbers.
-    pub(crate) sets: HashMap<RawFd, Set>,
+    pub(crate) sets: Table<RawFd, Set>,
     /// The other descriptor numbers of these sets, each with the number by which the set is known.
-    set_numbers: HashMap<RawFd, RawFd>,
+    set_numbers: Table<RawFd, RawFd>,
     sleepers: Vec<Option<Sleeper>>,
     /// Threads that sleep in the kernel with the client's descriptor among those that they watch.
     asleep: usize,
@@ -128,17 +90,32 @@ impl DerefMut for Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if let Some(world) = self.world.as_deref_mut()
-            && world.asleep > 0
-        {
-            world.fall_asleep();
+        if let Some(world) = self.world.as_deref_mut() {
+            world.hand_over_watch();
+            if world.asleep > 0 {
+                world.fall_asleep();
+            }
         }
-        self.world = None;
+        self.unlock();
         deferral::leave();
     }
 }
 
 impl Held {
+    /// Lets other threads use the state, and wakes those and the guest if there is something to do for them.
+    fn unlock(&mut self) {
+        let unwritten = Unwritten::take();
+        let client = self.world.as_mut().and_then(|world| world.client.as_mut());
+        let notification = client.and_then(Client::take_notification);
+        self.world = None;
+        notification.iter().for_each(|notify_fd| _ = notify_fd.notify());
+        unwritten.write();
+    }
+
+    fn lock_again(&mut self) {
+        self.world = Some(WORLD.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
     /// Sets which signals are blocked while this thread sleeps (ppoll(2)).
     pub(crate) fn wait_with(&mut self, blocked: sys::Signals) {
         self.while_asleep = Some(blocked);
@@ -163,16 +140,22 @@ impl Held {
         let watched = self.client_number().filter(|_| !is_watched);
         let watches = watched.is_some();
         entries.extend(watched.map(entry));
+        sockets.iter().for_each(|place| self.expect_connections(*place));
         let place = self.add_sleeper(Sleeper { sockets, event, watches });
-        let outcome = self.unlocked(true, |before| sys::poll(entries, time, before));
+        let outcome = self.unlocked(true, |before| {
+            let outcome = sys::poll(entries, time, before);
+            // A program in a sandbox may have a limit of one descriptor for a wait (`RLIMIT_NOFILE`), as in the server of ssh.
+            let suffices = watches && entries[..own].iter().all(|entry| entry.fd < 0);
+            let is_limited = outcome == Err(Error::INVALID) && suffices;
+            if is_limited { sys::poll(&mut entries[own + 1..], time, before) } else { outcome }
+        });
+        if watches && entries.last().is_some_and(|entry| entry.revents != 0) {
+            self.note_notification();
+        }
         entries.truncate(own);
         if let Some(Sleeper { event, .. }) = self.sleepers[place].take() {
             event.clear();
             self.spare_events.push(event);
-        }
-        if watches {
-            // Another thread watches from now on.
-            self.sleepers.iter().flatten().take(1).for_each(|sleeper| sleeper.event.set());
         }
         outcome.map(|_| ())
     }
@@ -190,23 +173,28 @@ impl Held {
             self.work();
             return Err(Error::WOULD_BLOCK);
         }
+        self.hand_over_watch();
         self.asleep += usize::from(watches);
-        // A signal that arrives before the thread sleeps has to end the sleep.
-        let before = watches.then(deferral::block);
-        self.world = None;
-        deferral::leave();
-        let outcome = sleep(self.while_asleep.or(before));
+        self.unlock();
+        // A signal that arrived in this call ends the sleep, although its handler has already run when the sleep would begin.
+        let outcome = if deferral::leave() && watches { Err(Error(libc::EINTR)) } else { sleep(self.while_asleep) };
         deferral::enter();
-        self.world = Some(WORLD.lock().unwrap_or_else(PoisonError::into_inner));
-        if let Some(before) = before {
-            sys::restore_signals(before);
-        }
+        self.lock_again();
         self.asleep -= usize::from(watches);
         outcome
     }
 }
 
 impl World {
+    /// Lets a sleeper watch the client's descriptor, if none does. A thread that watches and sleeps again at once goes on watching, so a
+    /// notification for other threads wakes no further thread.
+    fn hand_over_watch(&mut self) {
+        let mut sleepers = self.sleepers.iter().flatten();
+        if self.client.is_some() && !sleepers.clone().any(|sleeper| sleeper.watches) {
+            sleepers.next().into_iter().for_each(|sleeper| sleeper.event.set());
+        }
+    }
+
     fn add_sleeper(&mut self, sleeper: Sleeper) -> usize {
         let free = self.sleepers.iter().position(Option::is_none);
         let place = free.unwrap_or(self.sleepers.len());
@@ -219,6 +207,10 @@ impl World {
 
     /// Returns the client of the guest's stack. The first call attaches this process.
     pub(crate) fn client(&mut self) -> Result<&mut Client> {
+        if self.client.as_ref().is_some_and(Client::has_ended) {
+            // An operation has found the end of the guest, and no thread has processed it.
+            self.work();
+        }
         if self.client.is_none() {
             let client = attach::attach()?;
             self.use_client(client);
@@ -228,13 +220,17 @@ impl World {
 
     fn use_client(&mut self, client: Client) {
         static ONCE: Once = Once::new();
-        client.descriptors().iter().for_each(|own| _ = numbers::set(own.as_raw_fd(), Meaning::Reserved));
+        client.descriptors().for_each(|own| _ = numbers::set(own.as_raw_fd(), Meaning::Reserved));
         ONCE.call_once(|| {
             sys::at_fork(before_fork, after_fork_in_parent, after_fork_in_child);
             sys::at_exit(finish);
         });
         sys::own_memory();
         self.client = Some(client);
+        // A program in a sandbox, such as the server of ssh, may not be allowed to make an eventfd when it first sleeps.
+        if self.spare_events.is_empty() {
+            self.spare_events.extend(OwnEvent::new());
+        }
         // Threads that sleep do not watch the client's descriptor yet.
         self.sleepers.iter().flatten().for_each(|sleeper| sleeper.event.set());
         self.sets.values_mut().for_each(Set::wake);
@@ -245,8 +241,17 @@ impl World {
         self.client.as_ref().map(|client| client.notifications().as_raw_fd())
     }
 
+    /// Records that the client's descriptor was readable.
+    pub(crate) fn note_notification(&mut self) {
+        self.client.iter_mut().for_each(Client::note_notification);
+    }
+
     /// Processes the guest's events, and wakes the threads and sets that wait for them.
     pub(crate) fn work(&mut self) -> bool {
+        if self.sets.values().any(Set::is_nested) {
+            // While a notification is unread, such a set is readable for the kernel, and so for the program.
+            self.note_notification();
+        }
         let Some(client) = &mut self.client else { return false };
         let moved = client.work();
         if let Some(why) = client.ended() {
@@ -271,7 +276,7 @@ impl World {
     /// Ends the use of the guest: it has ended, or this is a child of the process that uses it.
     fn leave_guest(&mut self) {
         let Some(client) = self.client.take() else { return };
-        client.descriptors().iter().for_each(|own| _ = numbers::set(own.as_raw_fd(), Meaning::Foreign));
+        client.descriptors().for_each(|own| _ = numbers::set(own.as_raw_fd(), Meaning::Foreign));
         client.abandon();
         self.sets.values_mut().for_each(Set::forget_client);
     }
@@ -291,7 +296,9 @@ impl World {
         }
         let key = sys::random_key();
         let shared = self.client.as_mut()?.share(key, numbers);
-        let sockets = shared.inspect_err(|error| log::line(format_args!("another process gets no sockets: {error}")));
+        let sockets = shared.inspect_err(|error| {
+            log::line(format_args!("the process cannot share its sockets with another process: {error}"));
+        });
         Some(Bequest { key, sockets: sockets.ok()? })
     }
 
@@ -301,6 +308,36 @@ impl World {
         client.inherit(bequest.key, &bequest.sockets)?;
         self.use_client(client);
         Ok(())
+    }
+
+    /// Records that a socket listens.
+    pub(crate) fn begin_listening(&mut self, place: Place) {
+        if !self.listeners.contains(&place) {
+            self.listeners.push(place);
+        }
+    }
+
+    /// Lets the guest hand over the next connections of a listener that other processes have too, because a thread waits for them. Does
+    /// nothing for other sockets.
+    fn expect_connections(&mut self, place: Place) {
+        let socket = self.sockets.get(place).and_then(Option::as_ref);
+        let Some(State::Listening { numbers, .. }) = socket.map(|socket| &socket.state) else { return };
+        if let Some(client) = &mut self.client {
+            numbers.iter().for_each(|number| client.expect(*number));
+        }
+    }
+
+    /// Does the same for the listeners for which a set waits.
+    pub(crate) fn expect_connections_of_set(&mut self, set: RawFd) {
+        for at in 0..self.listeners.len() {
+            let place = self.listeners[at];
+            let watched_by =
+                self.sockets.get(place).and_then(Option::as_ref).map_or(&[][..], |socket| &socket.watched_by);
+            let mut numbers = watched_by.iter().filter(|(of, _)| *of == set).map(|(_, number)| *number);
+            if self.sets.get(&set).is_some_and(|known| numbers.any(|number| known.waits_for_input(number))) {
+                self.expect_connections(place);
+            }
+        }
     }
 
     /// Wakes the threads and sets that wait for a socket, because it may have become ready.
@@ -321,14 +358,9 @@ impl World {
         // While the client waited for an answer of the guest, it may have processed events of any socket.
         self.announce_events();
         for _ in 0..2 {
-            match &mut self.client {
-                Some(client) if client.ended().is_none() => {
-                    if client.fall_asleep() {
-                        return true;
-                    }
-                }
-                Some(_) => {}
-                None => return true,
+            let has_more = |client: &mut Client| client.has_ended() || !client.fall_asleep();
+            if !self.client.as_mut().is_some_and(has_more) {
+                return true;
             }
             self.work();
         }
@@ -391,6 +423,7 @@ impl World {
         }
         if let Some(socket) = self.sockets[place].take() {
             self.free_places.push(place);
+            self.listeners.retain(|listener| *listener != place);
             for stack in socket.stack_numbers() {
                 self.of_stack.remove(&stack);
             }
@@ -474,6 +507,16 @@ impl World {
         socket.is_some_and(|socket| !matches!(socket.state, State::New | State::Bound { .. } | State::Lost(_)))
     }
 
+    /// Returns whether another process has taken a connection over from this one.
+    pub(crate) fn is_elsewhere(&mut self, place: Place) -> bool {
+        let Some(Socket { state: State::Connection { number, .. }, .. }) =
+            self.sockets.get(place).and_then(Option::as_ref)
+        else {
+            return false;
+        };
+        self.client.as_mut().is_some_and(|client| client.is_elsewhere(*number))
+    }
+
     /// Returns the place of the socket with this descriptor number.
     pub(crate) fn place(&self, number: RawFd) -> Result<Place> {
         self.of_number.get(&number).copied().ok_or(Error(libc::EBADF))
@@ -517,6 +560,7 @@ extern "C" fn after_fork_in_parent() {
 extern "C" fn after_fork_in_child() {
     let Some(mut held) = FORKING.take() else { return };
     // The descriptors of these events are shared with the parent.
+    drop(Unwritten::take());
     held.sleepers.clear();
     held.spare_events.clear();
     held.sets.values_mut().for_each(Set::forget_event);

@@ -1,6 +1,6 @@
 //! Functions for descriptors of any kind: closing, duplicating, and their flags.
 
-use super::{interfaces, next, returned};
+use super::{interfaces, next, opening, returned};
 use crate::errors::{Error, Result};
 use crate::numbers::{self, Meaning, meaning};
 use crate::socket::{Kind, State};
@@ -15,11 +15,28 @@ fn forget(number: c_int) {
     }
 }
 
+/// Makes the number of a set without siga sockets foreign.
+fn forget_plain(number: c_int) {
+    if sys::is_own_memory() {
+        numbers::set(number, Meaning::Foreign);
+    }
+}
+
 #[cfg_attr(siga_preload_library, unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn close(number: c_int) -> c_int {
+    if meaning(number) == Meaning::Foreign {
+        return unsafe { next::close(number) };
+    }
+    unsafe { close_here(number) }
+}
+
+/// Closes a descriptor that is not foreign.
+#[inline(never)]
+unsafe fn close_here(number: c_int) -> c_int {
     match meaning(number) {
         Meaning::Foreign => {}
         Meaning::Socket | Meaning::EpollSet => forget(number),
+        Meaning::PlainSet => forget_plain(number),
         // A program that closes all descriptors does not close those of this library.
         Meaning::Reserved => return returned::<c_int, c_int>(Err(Error(libc::EBADF))),
     }
@@ -63,7 +80,8 @@ pub(crate) unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: 
                 from = at + 1;
             }
             Meaning::Socket | Meaning::EpollSet if !marks_only => forget(number),
-            Meaning::Socket | Meaning::EpollSet | Meaning::Foreign => {}
+            Meaning::PlainSet if !marks_only => forget_plain(number),
+            Meaning::Socket | Meaning::EpollSet | Meaning::PlainSet | Meaning::Foreign => {}
         }
     }
     if from > last { 0 } else { unsafe { next::close_range(from, last, flags) } }
@@ -98,11 +116,7 @@ unsafe fn duplicated_to(from: c_int, to: c_int, duplicate: impl FnOnce() -> c_in
     if meaning(to) == Meaning::Reserved {
         return returned::<c_int, c_int>(Err(Error(libc::EBADF)));
     }
-    let made = duplicate();
-    if made >= 0 && meaning(made) != Meaning::Foreign {
-        forget(made);
-    }
-    unsafe { duplicated(from, made) }
+    unsafe { duplicated(from, duplicate()) }
 }
 
 /// Records that `made` is a duplicate of `number`.
@@ -110,10 +124,15 @@ unsafe fn duplicated(number: c_int, made: c_int) -> c_int {
     if made < 0 || !sys::is_own_memory() {
         return made;
     }
+    opening::fresh(made);
     match meaning(number) {
         Meaning::Socket => {}
         Meaning::EpollSet => {
             world::lock().duplicate_set(number, made);
+            return made;
+        }
+        Meaning::PlainSet => {
+            numbers::set(made, Meaning::PlainSet);
             return made;
         }
         Meaning::Foreign | Meaning::Reserved => return made,
@@ -139,13 +158,9 @@ pub(crate) unsafe extern "C" fn fcntl64(number: c_int, command: c_int, argument:
 
 /// Records what a successful `fcntl` changed.
 unsafe fn controlled(number: c_int, command: c_int, argument: c_long, status: c_int) -> c_int {
-    let of = meaning(number);
-    if !matches!(of, Meaning::Socket | Meaning::EpollSet) || status < 0 {
-        return status;
-    }
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => unsafe { duplicated(number, status) },
-        libc::F_SETFL if of == Meaning::Socket => {
+        libc::F_SETFL if status >= 0 && meaning(number) == Meaning::Socket => {
             set_nonblocking(number, argument & c_long::from(libc::O_NONBLOCK) != 0);
             status
         }
@@ -183,7 +198,9 @@ pub(crate) unsafe extern "C" fn ioctl(number: c_int, request: c_ulong, argument:
         libc::TIOCOUTQ => unsafe { put_count(undelivered(number), argument) },
         SIOCOUTQNSD => unsafe { put_count(unsent(number), argument) },
         _ => {
-            log::line(format_args!("ioctl {request:#x}: passed on to the kernel's socket"));
+            log::line(format_args!(
+                "ioctl {request:#x} is not supported; the library calls it on the kernel's placeholder socket"
+            ));
             unsafe { next::ioctl(number, request, argument) }
         }
     }

@@ -271,7 +271,7 @@ pub(crate) unsafe extern "C" fn getnameinfo(
     let Ok(Some(known)) = (unsafe { values::address(address, len) }) else { return left(flags) };
     if !known.ip().is_loopback() {
         if flags & libc::NI_NAMEREQD != 0 {
-            log::line(format_args!("getnameinfo: no name of the virtual network belongs to {}", known.ip()));
+            log::line(format_args!("getnameinfo: the virtual network has no name for the address {}", known.ip()));
             return libc::EAI_NONAME;
         }
         return left(flags | libc::NI_NUMERICHOST);

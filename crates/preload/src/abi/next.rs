@@ -1,18 +1,24 @@
 //! libc's own functions, which this library's functions replace and call.
 
-/// Declares libc's functions, each with its type. The first call of each looks up its address.
+/// Declares libc's functions, each with its type. The first call of each function looks up its address. Until then, the stored address is
+/// that of `look_up_and_call`, so a call does not have to test whether the address is known.
 macro_rules! next {
     ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
         $(
             #[allow(clippy::too_many_arguments, reason = "the function of libc has this number of arguments")]
+            #[inline]
             pub(super) unsafe fn $name($($argument: $type),*) -> $result {
-                static ADDRESS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-                let mut address = ADDRESS.load(Ordering::Relaxed);
-                if address.is_null() {
-                    address = look_up(concat!(stringify!($name), "\0"));
+                type Function = unsafe extern "C" fn($($type),*) -> $result;
+                static ADDRESS: AtomicPtr<c_void> = AtomicPtr::new(look_up_and_call as Function as *mut c_void);
+                #[cold]
+                #[allow(clippy::too_many_arguments, reason = "the function of libc has this number of arguments")]
+                unsafe extern "C" fn look_up_and_call($($argument: $type),*) -> $result {
+                    let address = look_up(concat!(stringify!($name), "\0"));
                     ADDRESS.store(address, Ordering::Relaxed);
+                    let function: Function = unsafe { std::mem::transmute(address) };
+                    unsafe { function($($argument),*) }
                 }
-                let function: unsafe extern "C" fn($($type),*) -> $result = unsafe { std::mem::transmute(address) };
+                let function: Function = unsafe { std::mem::transmute(ADDRESS.load(Ordering::Relaxed)) };
                 unsafe { function($($argument),*) }
             }
         )*
@@ -91,6 +97,16 @@ next! {
     inotify_init() -> c_int;
     inotify_init1(flags: c_int) -> c_int;
     memfd_create(name: *const c_char, flags: c_uint) -> c_int;
+    __open_2(path: *const c_char, flags: c_int) -> c_int;
+    __open64_2(path: *const c_char, flags: c_int) -> c_int;
+    __openat_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int;
+    __openat64_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int;
+    mkstemp(template: *mut c_char) -> c_int;
+    mkstemp64(template: *mut c_char) -> c_int;
+    mkostemp(template: *mut c_char, flags: c_int) -> c_int;
+    mkostemp64(template: *mut c_char, flags: c_int) -> c_int;
+    fopen(path: *const c_char, mode: *const c_char) -> *mut FILE;
+    fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE;
     pipe(pair: *mut c_int) -> c_int;
     pipe2(pair: *mut c_int, flags: c_int) -> c_int;
     socketpair(domain: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int;

@@ -42,7 +42,9 @@ unsafe extern "C" fn handle(signal: c_int, info: *mut siginfo_t, context: *mut c
     if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
         return;
     }
-    if FLAGS[at].load(Ordering::Acquire) & libc::SA_RESETHAND != 0 {
+    let flags = FLAGS[at].load(Ordering::Acquire);
+    deferral::handles(flags & libc::SA_RESTART != 0);
+    if flags & libc::SA_RESETHAND != 0 {
         unsafe { sigaction(signal, &with_handler(libc::SIG_DFL, 0), std::ptr::null_mut()) };
     }
     // A function of one argument ignores the others.

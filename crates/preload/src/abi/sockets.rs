@@ -1,6 +1,6 @@
 //! Functions that make, name and configure sockets.
 
-use super::{next, returned, values};
+use super::{next, opening, returned, values};
 use crate::errors::{Error, Result};
 use crate::numbers::{Meaning, meaning};
 use crate::options::Handled;
@@ -20,7 +20,7 @@ pub(crate) unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_i
     let family = match domain {
         libc::AF_INET => Family::V4,
         libc::AF_INET6 => Family::V6,
-        _ => return unsafe { next::socket(domain, kind, protocol) },
+        _ => return opening::fresh(unsafe { next::socket(domain, kind, protocol) }),
     };
     let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     let of_kind = match (kind & !flags, protocol) {
@@ -102,7 +102,7 @@ pub(crate) unsafe extern "C" fn accept4(
     flags: c_int,
 ) -> c_int {
     if !is_ours(number) {
-        return unsafe { next::accept4(number, address, len, flags) };
+        return opening::fresh(unsafe { next::accept4(number, address, len, flags) });
     }
     if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
         return returned::<c_int, c_int>(Err(Error::INVALID));

@@ -136,7 +136,7 @@ pub(crate) unsafe extern "C" fn read(number: c_int, into: *mut c_void, len: size
     if !is_ours(number) {
         return unsafe { next::read(number, into, len) };
     }
-    unsafe { recv(number, into, len, 0) }
+    unsafe { receive_here(number, into, len, 0, std::ptr::null_mut(), std::ptr::null_mut()) }
 }
 
 #[cfg_attr(siga_preload_library, unsafe(no_mangle))]
@@ -150,6 +150,11 @@ pub(crate) unsafe extern "C" fn readv(number: c_int, parts: *const iovec, count:
     if !is_ours(number) {
         return unsafe { next::readv(number, parts, count) };
     }
+    unsafe { read_parts(number, parts, count) }
+}
+
+#[inline(never)]
+unsafe fn read_parts(number: c_int, parts: *const iovec, count: c_int) -> ssize_t {
     let parts = unsafe { values::parts(parts, usize::try_from(count).unwrap_or(usize::MAX)) };
     returned(parts.and_then(|parts| {
         let room = parts.iter().map(|part| part.iov_len).fold(0, usize::saturating_add);
@@ -162,7 +167,7 @@ pub(crate) unsafe extern "C" fn recv(number: c_int, into: *mut c_void, len: size
     if !is_ours(number) {
         return unsafe { next::recv(number, into, len, flags) };
     }
-    unsafe { recvfrom(number, into, len, flags, std::ptr::null_mut(), std::ptr::null_mut()) }
+    unsafe { receive_here(number, into, len, flags, std::ptr::null_mut(), std::ptr::null_mut()) }
 }
 
 #[cfg_attr(siga_preload_library, unsafe(no_mangle))]
@@ -189,6 +194,18 @@ pub(crate) unsafe extern "C" fn recvfrom(
     if !is_ours(number) {
         return unsafe { next::recvfrom(number, into, len, flags, from, from_len) };
     }
+    unsafe { receive_here(number, into, len, flags, from, from_len) }
+}
+
+#[inline(never)]
+unsafe fn receive_here(
+    number: c_int,
+    into: *mut c_void,
+    len: size_t,
+    flags: c_int,
+    from: *mut sockaddr,
+    from_len: *mut socklen_t,
+) -> ssize_t {
     let len = len.min(BYTES_MAX);
     let received = receive(number, unsafe { values::bytes_mut(into.cast(), len) }, flags);
     returned(received.and_then(|received| {
@@ -283,7 +300,13 @@ pub(crate) unsafe extern "C" fn write(number: c_int, from: *const c_void, len: s
     if !is_ours(number) {
         return unsafe { next::write(number, from, len) };
     }
-    returned(transmit(number, unsafe { values::bytes(from.cast(), len) }, Sending::default(), 0))
+    unsafe { send_here(number, from, len, 0) }
+}
+
+/// Sends over a siga socket. A function of its own, so that a call on a foreign descriptor saves no registers.
+#[inline(never)]
+unsafe fn send_here(number: c_int, from: *const c_void, len: size_t, flags: c_int) -> ssize_t {
+    returned(transmit(number, unsafe { values::bytes(from.cast(), len) }, Sending::default(), flags))
 }
 
 #[cfg_attr(siga_preload_library, unsafe(no_mangle))]
@@ -291,6 +314,11 @@ pub(crate) unsafe extern "C" fn writev(number: c_int, parts: *const iovec, count
     if !is_ours(number) {
         return unsafe { next::writev(number, parts, count) };
     }
+    unsafe { write_parts(number, parts, count) }
+}
+
+#[inline(never)]
+unsafe fn write_parts(number: c_int, parts: *const iovec, count: c_int) -> ssize_t {
     let parts = unsafe { values::parts(parts, usize::try_from(count).unwrap_or(usize::MAX)) };
     returned(parts.and_then(|parts| unsafe { transmit_parts(number, parts, Sending::default(), 0) }))
 }
@@ -300,7 +328,7 @@ pub(crate) unsafe extern "C" fn send(number: c_int, from: *const c_void, len: si
     if !is_ours(number) {
         return unsafe { next::send(number, from, len, flags) };
     }
-    returned(transmit(number, unsafe { values::bytes(from.cast(), len) }, Sending::default(), flags))
+    unsafe { send_here(number, from, len, flags) }
 }
 
 #[cfg_attr(siga_preload_library, unsafe(no_mangle))]

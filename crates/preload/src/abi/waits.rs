@@ -172,8 +172,20 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
     number: c_int,
     event: *mut epoll_event,
 ) -> c_int {
-    if meaning(number) != Meaning::Socket {
-        return unsafe { next::epoll_ctl(set, operation, number, event) };
+    match meaning(number) {
+        Meaning::Socket => {}
+        Meaning::PlainSet | Meaning::EpollSet if operation == libc::EPOLL_CTL_ADD => {
+            let status = unsafe { next::epoll_ctl(set, operation, number, event) };
+            if status == 0
+                && let Err(error) = epoll::nest(set, number)
+            {
+                return returned::<c_int, c_int>(Err(error));
+            }
+            return status;
+        }
+        Meaning::PlainSet | Meaning::EpollSet | Meaning::Foreign | Meaning::Reserved => {
+            return unsafe { next::epoll_ctl(set, operation, number, event) };
+        }
     }
     let event = (!event.is_null()).then(|| unsafe { event.read_unaligned() });
     returned(epoll::control(set, operation, number, event).map(|()| 0))
@@ -230,13 +242,12 @@ pub(crate) unsafe extern "C" fn epoll_pwait2(
 unsafe fn without_own(set: c_int, events: *mut epoll_event, count: c_int) -> Option<c_int> {
     let found = usize::try_from(count).unwrap_or(0);
     let event = |at: usize| unsafe { events.add(at).read_unaligned() };
-    let is_own = |event: &epoll_event| { event.u64 } == epoll::OWN_DATA;
-    if !(0..found).any(|at| is_own(&event(at))) {
+    if !(0..found).any(|at| epoll::is_own(&event(at))) {
         return Some(count);
     }
     let is_known = meaning(set) == Meaning::EpollSet || epoll::is_duplicate(set);
     let mut kept = 0;
-    for event in (0..found).map(event).filter(|event| !is_own(event)) {
+    for event in (0..found).map(event).filter(|event| !epoll::is_own(event)) {
         unsafe { events.add(kept).write_unaligned(event) };
         kept += 1;
     }
