@@ -3,39 +3,67 @@
 //! A plan names a command in a table `[workload.NAME]`. siga starts the program itself, without a shell, so that no character of an
 //! argument has a special meaning. A table with `shell = true` gives one line to `sh -c` instead.
 
+pub mod figure;
+pub mod hooks;
+pub mod level;
+pub mod needs;
+pub mod server;
+
+use crate::label::{LABEL_BYTES, Label};
 use crate::limits;
+use figure::{Figure, UnitOfWork};
+use hooks::Hooks;
+use level::CommandLevel;
+use needs::Need;
 use serde::{Deserialize, Serialize};
+use server::Server;
 use siga_model::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// The longest name of a command, in bytes.
-const NAME_BYTES: usize = 31;
-/// The text that stands for the number of clients in arguments and in the environment.
+/// The text that stands for the number of clients.
 const CLIENTS: &str = "{clients}";
+/// The text that stands for the name of the level.
+const LEVEL: &str = "{level}";
+/// The text that stands for the path of a directory that siga makes for the run and removes after it.
+const SCRATCH: &str = "{scratch}";
+
+/// The values of the texts in braces for a cell.
+#[derive(Debug, Clone, Copy)]
+pub struct Filling<'a> {
+    /// Number of clients.
+    pub clients: u32,
+    /// Name of the level.
+    pub level: &'a str,
+    /// Path of the scratch directory. Without one, its text stays as it is.
+    pub scratch: Option<&'a str>,
+}
+
+impl Filling<'_> {
+    /// Returns the text with all values.
+    pub fn fill(&self, text: &str) -> String {
+        let filled = text.replace(CLIENTS, &self.clients.to_string()).replace(LEVEL, self.level);
+        self.scratch.map(|path| filled.replace(SCRATCH, path)).unwrap_or(filled)
+    }
+}
 
 /// The name of a command in a plan: ASCII letters, digits, `-`, `_` and `.`; the first is a letter or a digit.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CommandName {
-    /// The name, followed by zeros. A cell has a copy of the name, so the name has no allocation of its own.
-    bytes: [u8; NAME_BYTES],
-}
+pub struct CommandName(Label);
 
 impl CommandName {
     /// Returns the name as text.
     pub fn as_str(&self) -> &str {
-        let length = self.bytes.iter().position(|&byte| byte == 0).unwrap_or(NAME_BYTES);
-        // `from_str` accepts ASCII only.
-        std::str::from_utf8(&self.bytes[..length]).unwrap_or_default()
+        self.0.as_str()
     }
 
     /// Makes a name of any text, such as the path of a program.
     pub fn of_program(program: &str) -> Self {
         let base = program.rsplit('/').next().unwrap_or_default();
         let fits = |letter: char| if letter.is_ascii_alphanumeric() || "-_.".contains(letter) { letter } else { '-' };
-        let text: String = base.trim_start_matches(['-', '_', '.']).chars().map(fits).take(NAME_BYTES).collect();
-        text.parse().or_else(|_| "command".parse()).unwrap_or(Self { bytes: [0; NAME_BYTES] })
+        let text: String = base.trim_start_matches(['-', '_', '.']).chars().map(fits).take(LABEL_BYTES).collect();
+        text.parse().unwrap_or(Self(Label::COMMAND))
     }
 }
 
@@ -43,15 +71,11 @@ impl FromStr for CommandName {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        let begins = text.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric());
-        if !begins || text.len() > NAME_BYTES || !text.bytes().all(fits) {
-            return Err(Error::usage(format!("`{}` is no name of a command", text.escape_debug()))
-                .hint(format!("a name has 1 to {NAME_BYTES} letters, digits, -, _ and .")));
-        }
-        let mut bytes = [0; NAME_BYTES];
-        bytes[..text.len()].copy_from_slice(text.as_bytes());
-        Ok(Self { bytes })
+        let name = text.parse().ok().filter(Label::is_name);
+        name.map(Self).ok_or_else(|| {
+            Error::usage(format!("`{}` is not a valid name for a command", text.escape_debug()))
+                .hint(format!("a name has 1 to {LABEL_BYTES} characters: letters, digits, `-`, `_` or `.`"))
+        })
     }
 }
 
@@ -67,7 +91,9 @@ impl fmt::Debug for CommandName {
     }
 }
 
-/// A command that is measured. In arguments and values of the environment, `{clients}` stands for the number of clients of a cell.
+/// A command that is measured. In arguments, values of the environment, paths, setups and teardowns, `{clients}` stands for the number
+/// of clients of a cell, `{level}` for the name of its level, and `{scratch}` for a directory that siga makes for the run and removes
+/// after it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -89,6 +115,36 @@ pub struct Command {
     /// The exit status of a run that went well.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub exit_status: u8,
+    /// A regular expression that the standard output of every run matches; absent: the output is not checked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<String>,
+    /// Figures that the command prints. Each gets verdicts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub figures: Vec<Figure>,
+    /// The work that one run does; absent: siga counts runs only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<UnitOfWork>,
+    /// Programs and files that the command needs, with the packages that have them. A cell that lacks one is skipped.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub needs: Vec<Need>,
+    /// Where the command runs: `local`, `netns:NAME` or `pid:PID`; absent: `local`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+    /// Servers that run while the command is measured, in the order in which they start.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub server: Vec<Server>,
+    /// Commands that run before the measurements.
+    #[serde(default, skip_serializing_if = "Hooks::is_empty")]
+    pub setup: Hooks,
+    /// Commands that run after the measurements, also after a failed one.
+    #[serde(default, skip_serializing_if = "Hooks::is_empty")]
+    pub teardown: Hooks,
+    /// Texts of files that siga places below `{scratch}` before the first setup, and again before each trial.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub files: BTreeMap<String, String>,
+    /// Time in seconds for which a command that never ends is measured. Then siga sends it SIGTERM. Absent: a run ends by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_after_seconds: Option<f64>,
     /// Longest time of one run in seconds. siga ends a run that takes longer.
     #[serde(default = "time_limit", skip_serializing_if = "is_time_limit")]
     pub time_limit_seconds: f64,
@@ -116,6 +172,16 @@ impl Command {
             environment: BTreeMap::new(),
             input: None,
             exit_status: 0,
+            output: None,
+            figures: Vec::new(),
+            unit: None,
+            needs: Vec::new(),
+            place: None,
+            server: Vec::new(),
+            setup: Hooks::default(),
+            teardown: Hooks::default(),
+            files: BTreeMap::new(),
+            stop_after_seconds: None,
             time_limit_seconds: time_limit(),
         }
     }
@@ -142,21 +208,55 @@ impl Command {
         Ok(command)
     }
 
-    /// Returns the program and its arguments for a cell with this number of clients.
-    pub fn words(&self, clients: u32) -> Vec<String> {
-        let own = self.command.iter().map(|word| filled(word, clients));
+    /// Returns the program and its arguments for a cell of this level.
+    pub fn words(&self, level: &CommandLevel, filling: &Filling<'_>) -> Vec<String> {
+        let own = level.words(self);
+        let own = own.iter().map(|word| filling.fill(word));
         if self.shell { ["sh", "-c"].map(String::from).into_iter().chain(own).collect() } else { own.collect() }
     }
 
+    /// Returns the command as one line for people. What differs between levels stays in braces.
+    pub fn shown(&self, clients: u32) -> String {
+        self.command.join(" ").replace(CLIENTS, &clients.to_string())
+    }
+
+    /// Returns the command, its setups and its teardowns, each as one line for people.
+    pub fn lines(&self) -> Vec<String> {
+        let hooks = [&self.setup, &self.teardown];
+        let hooks =
+            hooks.into_iter().flat_map(|hooks| hooks::Scope::ALL.into_iter().filter_map(move |scope| hooks.of(scope)));
+        let servers = self.server.iter().map(|server| server.command.as_slice());
+        [self.command.as_slice()].into_iter().chain(servers).chain(hooks).map(|words| words.join(" ")).collect()
+    }
+
     /// Returns the variables of a cell: those of this command and then those of a level, which replace them.
-    pub fn variables(&self, of_level: &BTreeMap<String, String>, clients: u32) -> BTreeMap<String, String> {
+    pub fn variables(&self, of_level: &BTreeMap<String, String>, filling: &Filling<'_>) -> BTreeMap<String, String> {
         let all = self.environment.iter().chain(of_level);
-        all.map(|(name, value)| (name.clone(), filled(value, clients))).collect()
+        all.map(|(name, value)| (name.clone(), filling.fill(value))).collect()
     }
 
     /// Returns true if the command differs with the number of clients.
     pub fn scales(&self) -> bool {
-        self.command.iter().chain(self.environment.values()).any(|text| text.contains(CLIENTS))
+        self.texts().any(|text| text.contains(CLIENTS))
+    }
+
+    /// Returns true if the command needs a scratch directory.
+    pub fn has_scratch(&self) -> bool {
+        !self.files.is_empty() || self.texts().any(|text| text.contains(SCRATCH))
+    }
+
+    /// Returns all texts in which values are filled in.
+    fn texts(&self) -> impl Iterator<Item = &String> {
+        let paths =
+            self.directory.iter().chain(&self.input).chain(self.figures.iter().filter_map(|one| one.file.as_ref()));
+        let own = self.command.iter().chain(self.environment.values()).chain(paths);
+        let servers = self.server.iter().flat_map(Server::texts);
+        own.chain(self.setup.texts()).chain(self.teardown.texts()).chain(servers)
+    }
+
+    /// Returns the number of figures that get verdicts besides time and CPU time.
+    pub fn figure_count(&self) -> usize {
+        self.figures.len() + if self.unit.is_some() { 2 } else { 0 }
     }
 
     /// Refuses a command that cannot be started.
@@ -170,8 +270,8 @@ impl Command {
         }
         if self.shell && self.command.len() > 1 {
             return refused(
-                format!("shell = true with {} words", self.command.len()),
-                "a shell takes one line: command = [\"one line\"]",
+                format!("`command` has {} words, but with shell = true it must have one", self.command.len()),
+                "write the whole shell command as one text: command = [\"one line\"]",
             );
         }
         let texts = || self.command.iter().chain(&self.directory).chain(&self.input);
@@ -179,19 +279,44 @@ impl Command {
         if bytes > limits::COMMAND_BYTES_MAX {
             let most = limits::COMMAND_BYTES_MAX;
             return refused(
-                format!("a command of {bytes} bytes"),
-                &format!("it takes up to {most}; put them into a file"),
+                format!("the command is too long: {bytes} bytes"),
+                &format!("a command can have at most {most} bytes; put long input into a file"),
             );
         }
         if texts().any(|text| text.contains('\0')) {
-            return refused("a word of the command has a zero byte".into(), "the kernel takes none");
+            return refused(
+                "a word of the command contains a zero byte".into(),
+                "remove the zero byte, because the kernel does not accept it",
+            );
         }
         check_variables(&self.environment)?;
+        self.needs.iter().try_for_each(Need::check).map_err(|error| error.at("needs"))?;
+        server::check_place(self.place.as_deref()).map_err(|error| error.at("place"))?;
+        if self.server.len() > limits::SERVERS_MAX {
+            return refused(
+                format!("the command has {} servers", self.server.len()),
+                &format!("a command can have at most {} servers", limits::SERVERS_MAX),
+            );
+        }
+        self.server.iter().try_for_each(Server::check).map_err(|error| error.at("server"))?;
+        self.setup.check().map_err(|error| error.at("setup"))?;
+        self.teardown.check().map_err(|error| error.at("teardown"))?;
+        hooks::check_files(&self.files).map_err(|error| error.at("files"))?;
+        if let Some(seconds) =
+            self.stop_after_seconds.filter(|seconds| !(0.001..self.time_limit_seconds).contains(seconds))
+        {
+            return refused(
+                format!("stop_after_seconds = {seconds} is not allowed"),
+                "stop_after_seconds must be at least 0.001, and less than time_limit_seconds",
+            );
+        }
+        self.output.as_deref().map_or(Ok(()), figure::check_regex).map_err(|error| error.at("output"))?;
+        figure::check(&self.figures, self.unit.as_ref())?;
         let most = limits::COMMAND_SECONDS_MAX;
         if !(0.001..=most).contains(&self.time_limit_seconds) {
             return refused(
-                format!("time_limit_seconds = {}", self.time_limit_seconds),
-                &format!("it goes from 0.001 to {most}"),
+                format!("time_limit_seconds = {} is not allowed", self.time_limit_seconds),
+                &format!("time_limit_seconds must be from 0.001 to {most}"),
             );
         }
         Ok(())
@@ -206,19 +331,18 @@ pub fn check_variables(variables: &BTreeMap<String, String>) -> Result<()> {
     for (name, value) in variables {
         let begins = name.bytes().next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_');
         if !begins || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
-            return Err(Error::usage(format!("`{}` is no name of a variable", name.escape_debug()))
-                .hint("a name has letters, digits and _, and does not begin with a digit"));
+            return Err(Error::usage(format!(
+                "`{}` is not a valid name for an environment variable",
+                name.escape_debug()
+            ))
+            .hint("a name consists of letters, digits and _, and does not begin with a digit"));
         }
         if value.contains('\0') || value.len() > limits::VARIABLE_BYTES_MAX {
-            return Err(Error::usage(format!("variable {name} has a value that the kernel does not take"))
-                .hint(format!("a value has no zero byte and up to {} bytes", limits::VARIABLE_BYTES_MAX)));
+            return Err(Error::usage(format!("the kernel does not accept the value of environment variable {name}"))
+                .hint(format!("a value can have at most {} bytes, and no zero byte", limits::VARIABLE_BYTES_MAX)));
         }
     }
     Ok(())
-}
-
-fn filled(text: &str, clients: u32) -> String {
-    text.replace(CLIENTS, &clients.to_string())
 }
 
 /// Splits a line into words as a shell does, without expansions.
@@ -227,7 +351,8 @@ fn words(line: &str) -> Result<Vec<String>> {
     let mut word: Option<String> = None;
     let mut letters = line.chars();
     let open = |mark: char| {
-        Error::usage(format!("the command has {mark} without its partner")).hint("close it, or write \\ before it")
+        Error::usage(format!("the command has an opening {mark}, but no closing {mark}"))
+            .hint("add the closing character, or write \\ before the opening one")
     };
     while let Some(letter) = letters.next() {
         match letter {
@@ -255,8 +380,10 @@ fn words(line: &str) -> Result<Vec<String>> {
 
 fn for_shell(letter: char) -> Error {
     let letter = letter.escape_debug();
-    Error::usage(format!("`{letter}` in the command is for a shell, and siga starts the program without one"))
-        .hint("give --shell so that `sh -c` carries out the line, or put the character in quotation marks ('…')")
+    Error::usage(format!(
+        "the command contains the shell character `{letter}`, but siga starts the program without a shell"
+    ))
+    .hint("use --shell to execute the command with `sh -c`, or put the character in quotation marks ('…')")
 }
 
 #[cfg(test)]
@@ -276,14 +403,18 @@ mod tests {
         for line in ["a | b", "a > b", "a; b", "a $HOME", "a \"$HOME\"", "a `b`", "a &", "ls *.c", "(a)", "a\nb"] {
             let error = Command::from_line(line).unwrap_err();
             assert!(
-                error.message().contains("for a shell") && error.to_string().contains("--shell"),
+                error.message().contains("the shell character") && error.to_string().contains("--shell"),
                 "{line}: {error}"
             );
         }
         for line in ["", "  ", "''", "a 'b", "a \"b", "a \\"] {
             assert_eq!(Command::from_line(line).unwrap_err().exit_status(), 2, "{line}");
         }
-        assert_eq!(Command::from_shell_line("a | b").unwrap().words(1), ["sh", "-c", "a | b"]);
+        let filling = Filling { clients: 1, level: "", scratch: None };
+        assert_eq!(
+            Command::from_shell_line("a | b").unwrap().words(&CommandLevel::default(), &filling),
+            ["sh", "-c", "a | b"]
+        );
     }
 
     #[test]
@@ -291,10 +422,13 @@ mod tests {
         let mut command = Command::from_line("load --clients {clients}").unwrap();
         command.environment.insert("N".into(), "x{clients}".into());
         assert!(command.scales() && !Command::from_line("load").unwrap().scales());
-        assert_eq!(command.words(4), ["load", "--clients", "4"]);
+        let filling = Filling { clients: 4, level: "fast", scratch: Some("/tmp/s") };
+        assert_eq!(command.words(&CommandLevel::default(), &filling), ["load", "--clients", "4"]);
+        assert_eq!(filling.fill("{scratch}/{level}-{clients} {other}"), "/tmp/s/fast-4 {other}");
+        assert_eq!(Filling { scratch: None, ..filling }.fill("{scratch}"), "{scratch}");
         let of_level = [("M".to_owned(), "1".to_owned()), ("N".to_owned(), "y".to_owned())].into();
-        assert_eq!(command.variables(&BTreeMap::new(), 4)["N"], "x4");
-        assert_eq!(command.variables(&of_level, 4)["N"], "y");
+        assert_eq!(command.variables(&BTreeMap::new(), &filling)["N"], "x4");
+        assert_eq!(command.variables(&of_level, &filling)["N"], "y");
     }
 
     #[test]
@@ -325,8 +459,8 @@ mod tests {
         for (program, name) in [("/usr/bin/zstd", "zstd"), ("./a b", "a-b"), ("", "command"), ("../..", "command")] {
             assert_eq!(CommandName::of_program(program).as_str(), name);
         }
-        assert_eq!(CommandName::of_program(&"x".repeat(99)).as_str().len(), NAME_BYTES);
-        for text in ["", "-a", "a b", "a/b", "ä", &"x".repeat(NAME_BYTES + 1)] {
+        assert_eq!(CommandName::of_program(&"x".repeat(99)).as_str().len(), LABEL_BYTES);
+        for text in ["", "-a", "a b", "a/b", "ä", &"x".repeat(LABEL_BYTES + 1)] {
             assert!(text.parse::<CommandName>().is_err(), "{text}");
         }
     }

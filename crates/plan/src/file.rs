@@ -22,7 +22,7 @@ pub fn read_named(path: &Path, most: u64) -> io::Result<String> {
 /// # Errors
 /// The file is larger than `most` bytes or is not UTF-8, or the kernel returns an error.
 pub fn read_bounded(file: &File, most: u64) -> io::Result<String> {
-    let too_long = || io::Error::other(format!("it has more than {most} bytes"));
+    let too_long = || io::Error::other(format!("the file has more than {most} bytes"));
     if file.metadata()?.len() > most {
         return Err(too_long());
     }
@@ -41,7 +41,7 @@ pub fn need_regular(stat: &Stat) -> io::Result<()> {
     if file_type == FileType::RegularFile {
         return Ok(());
     }
-    Err(io::Error::other(format!("it is {}, not a regular file", type_name(file_type))))
+    Err(io::Error::other(format!("the name belongs to {}, not to a regular file", type_name(file_type))))
 }
 
 /// Returns a type of file in words, as error messages need it.

@@ -29,19 +29,22 @@ pub fn check_sysctl(name: &str, value: &str) -> Result<()> {
         !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
     };
     if !name.starts_with("net.") || !name.split('.').all(is_word) {
-        return Err(Error::usage(format!("`{}` is not a sysctl of a network namespace", name.escape_debug()))
-            .hint("use a name that begins with `net.`, such as `net.ipv4.tcp_rmem`"));
+        return Err(Error::usage(format!(
+            "`{}` is not a sysctl that siga can set for a network namespace",
+            name.escape_debug()
+        ))
+        .hint("use a name that begins with `net.`, such as `net.ipv4.tcp_rmem`"));
     }
     if name == "net.ipv4.tcp_congestion_control" {
         return Err(Error::usage(format!(
-            "sysctl {name} has no effect on the sockets of the workload, because siga sets their algorithm"
+            "sysctl {name} has no effect, because siga sets the congestion control algorithm of each workload socket itself"
         ))
         .hint("set `congestion = \"...\"` in the level"));
     }
     let is_line = value.len() <= limits::SYSCTL_BYTES_MAX && !value.contains(|c: char| c.is_control() && c != '\t');
     if value.trim().is_empty() || !is_line {
         return Err(Error::usage(format!("`{}` is not a value for sysctl {name}", value.escape_debug()))
-            .hint(format!("use a single line of at most {} bytes", limits::SYSCTL_BYTES_MAX)));
+            .hint(format!("write a single line of at most {} bytes", limits::SYSCTL_BYTES_MAX)));
     }
     Ok(())
 }

@@ -4,6 +4,8 @@
 //! setting is the kernel's ordinary best: cubic (or reno where cubic is restricted), offloads on, 64 KB segments. A level only
 //! says what to set. `siga-measure` sets it in every namespace and reads it back.
 
+pub use crate::command::level::{CommandLevel, HugePages, PageCache};
+
 use crate::command::check_variables;
 use crate::file;
 use crate::kernel_setting::{check_congestion, check_sysctl};
@@ -73,7 +75,11 @@ pub struct Level {
     /// Variables of the environment of commands. They replace those of the plan.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,
-    /// Sysctls set in every namespace of the path, by dotted name ("net.ipv4.tcp_rmem").
+    /// What is changed about commands.
+    #[serde(default, skip_serializing_if = "CommandLevel::is_empty")]
+    pub command: CommandLevel,
+    /// Sysctls set in every namespace of the path, by dotted name ("net.ipv4.tcp_rmem"). A command gets its own network namespace, which
+    /// has the loopback interface only. Needs root.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sysctl: BTreeMap<String, String>,
 }
@@ -156,7 +162,9 @@ impl Guests {
 
 impl Level {
     /// Names of the settings that commands have. All other settings are those of networks.
-    pub const OF_COMMANDS: [&str; 1] = ["environment"];
+    pub const OF_COMMANDS: [&str; 3] = ["environment", "command", "sysctl"];
+    /// Names of the settings that only commands have.
+    pub const ONLY_OF_COMMANDS: [&str; 2] = ["environment", "command"];
     /// Beginning of the name of a level that sets one variable of the environment, as in `env:NAME=VALUE`.
     pub const ENVIRONMENT: &str = "env:";
 
@@ -165,7 +173,8 @@ impl Level {
         Self { name: "plain".into(), ..Self::default() }
     }
 
-    /// Reads a shipped level by its name, a level from a TOML file, a variable of the environment (`env:NAME=VALUE`), or a packet filter from a file of nft (`.nft`). A packet filter is a
+    /// Reads a shipped level by its name, a level from a TOML file, a variable of the environment (`env:NAME=VALUE`), arguments
+    /// (`args:WORDS`), a program (`program:PATH`) or CPUs (`cpus:LIST`) of commands, or a packet filter from a file of nft (`.nft`). A packet filter is a
     /// level that has the file's name and sets nothing else.
     ///
     /// # Errors
@@ -173,6 +182,13 @@ impl Level {
     pub fn load(name_or_file: &str) -> Result<Self> {
         if let Some(variable) = name_or_file.strip_prefix(Self::ENVIRONMENT) {
             return Self::of_variable(variable);
+        }
+        if let Some(level) = CommandLevel::of_text(name_or_file) {
+            let (command, name) = level?;
+            let about = format!("Commands: {name_or_file}.");
+            let level = Self { name: name_of(name), about, command, ..Self::default() };
+            level.check()?;
+            return Ok(level);
         }
         match Self::varied(name_or_file) {
             Some(level) => level,
@@ -183,10 +199,9 @@ impl Level {
 
     fn of_variable(text: &str) -> Result<Self> {
         let Some((variable, value)) = text.split_once('=') else {
-            return Err(Error::usage(format!("`{text}` sets no variable")).hint("write NAME=VALUE"));
+            return Err(Error::usage(format!("`{text}` does not set an environment variable")).hint("write NAME=VALUE"));
         };
-        // The name of a level has no comma, slash or quotation mark.
-        let name = text.replace([',', '/', '"'], "_").replace(char::is_control, "_");
+        let name = name_of(text);
         let about = format!("Environment variable {variable}.");
         let environment = [(variable.to_owned(), value.to_owned())].into();
         let level = Self { name, about, environment, ..Self::default() };
@@ -198,14 +213,12 @@ impl Level {
         let bytes_max = u64::try_from(limits::RULESET_BYTES_MAX).unwrap_or(u64::MAX);
         let text = file::read_named(Path::new(path), bytes_max).map_err(|error| {
             Error::usage(format!("cannot read the packet filter {path}: {error}"))
-                .hint("name a file with rules in nft's syntax")
+                .hint("use a file with rules in nft's syntax")
         })?;
         let name = Path::new(path).file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_owned();
         if Self::names().contains(&name.as_str()) {
-            return Err(Error::usage(format!(
-                "the file name of packet filter {path} equals the name of the shipped level {name}"
-            ))
-            .hint("rename the file"));
+            return Err(Error::usage(format!("the packet filter {path} has the same name as siga's level {name}"))
+                .hint("rename the file of the packet filter"));
         }
         let about = format!("The packet filter {name}.nft.");
         let level = Self { name, about, nftables: Some(text), ..Self::default() };
@@ -219,9 +232,9 @@ impl Level {
         let varied = Self::load(base).and_then(|level| {
             let Some(mut guests) = level.guests else {
                 return Err(Error::usage(format!(
-                    "level {base} has no driver features, because it does not set up siga's own networks"
+                    "level {base} has no driver features, because it does not configure siga's own networks"
                 ))
-                .hint(format!("add `{feature}` to, or remove it from, level 420 or 430")));
+                .hint(format!("use level 420 or 430 as the base: `420+{feature}` or `430-{feature}`")));
             };
             guests.switch(feature, with);
             let about = format!("{base} {} {feature}.", if with { "with" } else { "without" });
@@ -273,6 +286,7 @@ impl Level {
             ("nftables", self.nftables.is_some()),
             ("guests", self.guests.is_some()),
             ("environment", !self.environment.is_empty()),
+            ("command", !self.command.is_empty()),
             ("sysctl", !self.sysctl.is_empty()),
         ];
         all.into_iter().filter_map(|(name, is_set)| is_set.then_some(name)).collect()
@@ -286,22 +300,22 @@ impl Level {
 
     fn check(&self) -> Result<()> {
         if self.name.is_empty() || self.name.contains([',', '/', '"']) || self.name.contains(char::is_control) {
-            return Err(Error::usage(format!("`{}` is not a level name", self.name.escape_debug()))
-                .hint("use letters and digits; commas, slashes and quotation marks are not allowed"));
+            return Err(Error::usage(format!("`{}` is not a valid name for a level", self.name.escape_debug()))
+                .hint("use a name without commas, slashes and quotation marks"));
         }
         if let Some(bytes) = self.big_tcp_bytes
             && !(65_537..=524_280).contains(&bytes)
         {
             return Err(Error::usage(format!("big_tcp_bytes = {bytes} is outside the range 65537 to 524280"))
-                .hint("remove `big_tcp_bytes` to use segments of up to 64 KB"));
+                .hint("without `big_tcp_bytes`, segments have at most 64 KB"));
         }
         let takes = |mtu: u32| {
             let ranges = PathKind::ALL.into_iter().filter_map(|kind| kind.mtu_range(false));
             ranges.into_iter().any(|(least, most)| (least..=most).contains(&mtu))
         };
         if let Some(mtu) = self.mtu.filter(|&mtu| !takes(mtu)) {
-            return Err(Error::usage(format!("no path supports mtu = {mtu}"))
-                .hint("each type of path has its own range; all paths that send frames support 1280 to 65535"));
+            return Err(Error::usage(format!("no type of path supports mtu = {mtu}"))
+                .hint("use an MTU from 1280 to 65535 bytes, which all paths that send frames support"));
         }
         if let Some(ruleset) = &self.nftables {
             check_ruleset(ruleset)?;
@@ -313,9 +327,15 @@ impl Level {
             plant.check()?;
         }
         check_variables(&self.environment)?;
+        self.command.check().map_err(|error| error.at("command"))?;
         self.congestion.as_deref().map_or(Ok(()), check_congestion)?;
         self.sysctl.iter().try_for_each(|(name, value)| check_sysctl(name, value))
     }
+}
+
+/// Makes the name of a level of any text: such a name has no comma, slash or quotation mark.
+fn name_of(text: &str) -> String {
+    text.replace([',', '/', '"'], "_").replace(char::is_control, "_")
 }
 
 /// Refuses rulesets that nft would accept but that a level must not contain.
@@ -326,17 +346,18 @@ fn check_ruleset(ruleset: &str) -> Result<()> {
     if ruleset.len() > limits::RULESET_BYTES_MAX {
         let most = limits::RULESET_BYTES_MAX;
         return Err(Error::usage(format!("the ruleset has {} bytes", ruleset.len())).hint(format!(
-            "a level may have at most {most} bytes of rules; sets and intervals make a ruleset shorter"
+            "a level can have at most {most} bytes of rules; use nft sets and intervals to shorten the ruleset"
         )));
     }
     if ruleset.chars().any(|letter| letter.is_control() && !matches!(letter, '\n' | '\t')) {
-        return Err(Error::usage("the ruleset contains control characters").hint("remove them; nft reads plain text"));
+        return Err(Error::usage("the ruleset contains control characters")
+            .hint("remove the control characters, because nft reads plain text"));
     }
     // nft would open an included file with siga's privileges, and its error messages would show text of that file. The word is
     // refused anywhere in the ruleset, because this code does not repeat nft's rules for where a word begins.
     if ruleset.contains("include") {
-        return Err(Error::usage("the ruleset contains the word `include`")
-            .hint("write all rules into the level's own file, and avoid the word `include` in comments"));
+        return Err(Error::usage("the ruleset contains the word `include`, which siga does not allow")
+            .hint("write all rules into this file, and avoid the word `include` also in comments"));
     }
     Ok(())
 }
@@ -344,6 +365,18 @@ fn check_ruleset(ruleset: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_forms_are_levels_with_their_own_names() {
+        for (text, name) in
+            [("args:-O3 -g", "-O3 -g"), ("args:", "no arguments"), ("program:./a", "._a"), ("cpus:0-1,3", "cpus:0-1_3")]
+        {
+            assert_eq!(Level::load(text).unwrap().name, name);
+        }
+        for text in ["cpus:x", "cpus:", "program:", "args:'a"] {
+            assert_eq!(Level::load(text).unwrap_err().exit_status(), 2, "{text}");
+        }
+    }
 
     #[test]
     fn shipped_levels_are_sound_and_carry_their_own_names() {
@@ -418,7 +451,9 @@ mod tests {
         assert_eq!((every.features, every.full), (all.features, all.full));
         let both = Level::load("430-adaptive_waiting-colocate").unwrap().guests.unwrap();
         assert_eq!((both.waiting, both.features.colocate), (Some(Waiting::Block), false));
-        assert!(Level::load("reno+packing").unwrap_err().to_string().contains("does not set up siga's own networks"));
+        assert!(
+            Level::load("reno+packing").unwrap_err().to_string().contains("does not configure siga's own networks")
+        );
         assert_eq!(Level::load("nosuch+packing").unwrap_err().exit_status(), 2);
     }
 
@@ -464,8 +499,8 @@ mod tests {
             ("empty.nft", " \n", "the ruleset is empty"),
             ("other.nft", "include \"/etc/shadow\"\n", "the word `include`"),
             ("escape.nft", "\u{1b}[2J", "control characters"),
-            ("plain.nft", rules, "name of the shipped level plain"),
-            ("a,b.nft", rules, "is not a level name"),
+            ("plain.nft", rules, "the same name as siga's level plain"),
+            ("a,b.nft", rules, "is not a valid name for a level"),
         ] {
             let error = Level::load(&file(name, text)).unwrap_err();
             assert_eq!(error.exit_status(), 2, "{name}");

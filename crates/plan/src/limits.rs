@@ -40,6 +40,16 @@ pub const COMMAND_SECONDS: f64 = 600.0;
 pub const COMMAND_SECONDS_MAX: f64 = 86_400.0;
 /// Longest command with its arguments, in bytes: half of what the kernel takes by default for arguments and environment.
 pub const COMMAND_BYTES_MAX: usize = 1 << 20;
+/// Longest time in seconds until a server of a command is ready, unless the plan says otherwise.
+pub const READY_SECONDS: f64 = 30.0;
+/// Maximum number of servers of a command.
+pub const SERVERS_MAX: usize = 8;
+/// Smallest memory limit of a command, in bytes. The process of siga that starts the command has the same limit.
+pub const COMMAND_MEMORY_LEAST: u64 = 16 << 20;
+/// Maximum number of figures of a command.
+pub const FIGURES_MAX: usize = 64;
+/// Largest compiled regular expression of a figure, in bytes.
+pub const REGEX_BYTES_MAX: usize = 1 << 20;
 /// Longest value of a variable of the environment, in bytes: as the kernel's MAX_ARG_STRLEN, less room for the name.
 pub const VARIABLE_BYTES_MAX: usize = 64 << 10;
 /// Longest plan file, in bytes: about 10,000 `include` entries.

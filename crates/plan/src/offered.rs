@@ -27,7 +27,7 @@ impl FromStr for Offered {
         let percent = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
         percent.filter(|percent| PERCENT.contains(percent)).map(Self).ok_or_else(|| {
             Error::usage(format!("`{}` is not a valid load", text.escape_debug()))
-                .hint("give a percentage of the closed loop's rate, from 1% to 200%")
+                .hint("write a percentage of the closed loop's rate, from 1% to 200%")
         })
     }
 }

@@ -73,17 +73,21 @@ impl PathKind {
     /// Returns a description of one line for help texts.
     pub fn about(self) -> &'static str {
         match self {
-            Self::Loopback => "one namespace, loopback interface",
-            Self::Unix => "one namespace, AF_UNIX stream sockets",
-            Self::Veth => "two namespaces, one veth pair",
-            Self::VethRouted => "client, router and server in three namespaces, two veth pairs",
-            Self::Bridge => "client and server on two ports of a bridge",
-            Self::Macvlan => "client and server on two macvlan interfaces of one parent",
-            Self::Bond => "two namespaces, a bond of two veth pairs (balance-xor)",
-            Self::Vlan => "two namespaces, VLAN interfaces (802.1Q) over one veth pair",
-            Self::Ipvlan => "client and server on two ipvlan interfaces of one parent",
-            Self::SmcLoopback => "one namespace, AF_SMC sockets over the SMC loopback device (Linux 6.10)",
-            Self::Sockmap => "two namespaces, TCP sockets joined by BPF redirection (needs privilege)",
+            Self::Loopback => "client and server in one namespace, over the loopback interface",
+            Self::Unix => "client and server in one namespace, over AF_UNIX stream sockets",
+            Self::Veth => "client and server in two namespaces, joined by a veth pair",
+            Self::VethRouted => "client, router and server in three namespaces, joined by two veth pairs",
+            Self::Bridge => "client and server in two namespaces, on two ports of a bridge",
+            Self::Macvlan => "client and server in two namespaces, on macvlan interfaces with the same parent",
+            Self::Bond => "client and server in two namespaces, joined by a bond of two veth pairs (balance-xor)",
+            Self::Vlan => "client and server in two namespaces, on VLAN interfaces (802.1Q) over a veth pair",
+            Self::Ipvlan => "client and server in two namespaces, on ipvlan interfaces with the same parent",
+            Self::SmcLoopback => {
+                "client and server in one namespace, with AF_SMC sockets over the SMC loopback device (needs Linux 6.10)"
+            }
+            Self::Sockmap => {
+                "client and server in two namespaces, with TCP sockets whose data BPF redirects (needs root or CAP_BPF)"
+            }
         }
     }
 

@@ -205,7 +205,7 @@ impl Plan {
     pub fn parse(text: &str, place: &str) -> Result<Self> {
         if without_command(text).is_some() {
             let message = format!(
-                "plan {place}: `ssh` below [reach] contains a command that connects to other hosts, which is not allowed in a plan"
+                "plan {place}: `ssh` in the table [reach] contains a command, but a plan must not contain the command that connects to other hosts"
             );
             let hint = "remove `ssh` from the plan; use --ssh COMMAND or ~/.config/siga/config.toml instead";
             return Err(Error::usage(message).hint(hint));
@@ -286,7 +286,10 @@ impl Plan {
         let others: Vec<String> = others.collect();
         let wait = self.wait.name();
         (!others.is_empty()).then(|| {
-            format!("guests do not use `{wait}` where a level sets their waiting policy: {}", others.join(", "))
+            format!(
+                "some levels set how guests wait for data, so `--wait {wait}` has no effect there; these levels use {}",
+                others.join(", ")
+            )
         })
     }
 }

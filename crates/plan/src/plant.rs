@@ -52,5 +52,5 @@ pub(crate) fn within(what: &str, value: f64, least: f64, most: f64) -> Result<()
     if value.is_finite() && (least..=most).contains(&value) {
         return Ok(());
     }
-    Err(Error::usage(format!("{what} = {value}")).hint(format!("{what} must be from {least} to {most}")))
+    Err(Error::usage(format!("{what} = {value} is not allowed")).hint(format!("{what} must be from {least} to {most}")))
 }

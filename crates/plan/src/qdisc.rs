@@ -71,37 +71,37 @@ impl Netem {
         if self.delay_us > Self::DELAY_US_MAX {
             let most = Self::DELAY_US_MAX;
             return refused(
-                format!("delay_us = {} is more than {most}", self.delay_us),
-                "`delay_us` is in microseconds",
+                format!("delay_us = {} is more than the maximum of {most}", self.delay_us),
+                "write `delay_us` in microseconds",
             );
         }
         if self.jitter_us > self.delay_us {
             return refused(
                 format!("jitter_us = {} is more than delay_us = {}", self.jitter_us, self.delay_us),
-                "the jitter must not exceed the delay; raise `delay_us`",
+                "lower `jitter_us`, or raise `delay_us`",
             );
         }
         if !(0.0..=Self::LOSS_PERCENT_MAX).contains(&self.loss_percent) {
             return refused(
                 format!("loss_percent = {} is outside the range 0 to 50", self.loss_percent),
-                "`loss_percent` is the percentage of lost packets in each direction",
+                "write `loss_percent` as the percentage of packets to lose in each direction",
             );
         }
         if let Some(rate) = self.rate_bits_per_s.filter(|rate| !Self::RATES.contains(rate)) {
             return refused(
                 format!("rate_bits_per_s = {rate} is outside the range 1000 to 1000000000000"),
-                "the rate is in bits per second; remove `rate_bits_per_s` for no limit",
+                "write the rate in bits per second, or remove `rate_bits_per_s` for no limit",
             );
         }
         if let Some(queue) = self.queue_packets.filter(|queue| !Self::QUEUES.contains(queue)) {
             return refused(
                 format!("queue_packets = {queue} is outside the range 1 to 1000000"),
-                "remove `queue_packets`, and siga chooses a queue length that fits the other settings",
+                "without `queue_packets`, siga chooses a queue length that fits the other settings",
             );
         }
         if self.delay_us == 0 && self.loss_percent == 0.0 && self.rate_bits_per_s.is_none() {
             return refused(
-                "netem has neither a delay, nor a loss, nor a rate".into(),
+                "the qdisc netem needs a delay, a loss or a rate, but has none of them".into(),
                 "set `delay_us`, `loss_percent` or `rate_bits_per_s`",
             );
         }

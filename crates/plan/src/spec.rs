@@ -20,28 +20,30 @@ impl PathKind {
             ));
         }
         match self {
-            Self::Unix if level.mtu.is_some() => Some(format!("level {name} sets an MTU, but path unix has no frames")),
+            Self::Unix if level.mtu.is_some() => {
+                Some(format!("level {name} sets an MTU, but path unix sends no frames"))
+            }
             Self::Unix if level.nftables.is_some() => {
-                Some(format!("level {name} filters packets, but path unix has no packets"))
+                Some(format!("level {name} filters packets, but path unix sends no packets"))
             }
             Self::Sockmap if level.nftables.is_some() => {
                 Some(format!("level {name} filters packets, but path sockmap sends its payload without packets"))
             }
             Self::Unix | Self::Sockmap if level.qdisc.is_some() => {
-                Some(format!("level {name} sets a queueing discipline, but path {self} has no queue for it"))
+                Some(format!("level {name} sets a queueing discipline, but path {self} has no queue of packets"))
             }
             Self::Unix | Self::Sockmap if level.io_uring => {
                 Some(format!("level {name} uses io_uring, but siga does not support io_uring on path {self}"))
             }
             Self::Unix | Self::Sockmap | Self::Loopback if level.threaded_napi.is_some() => {
-                Some(format!("level {name} sets NAPI, but path {self} has no interface with NAPI"))
+                Some(format!("level {name} sets threaded NAPI, but path {self} has no interface with NAPI"))
             }
             Self::SmcLoopback => {
                 let settings = level.settings();
                 let unused: Vec<_> = settings.into_iter().filter(|name| *name != "sysctl").collect();
                 (!unused.is_empty()).then(|| {
                     format!(
-                        "path smc-loopback sends no payload in packets, so it cannot apply these settings of \
+                        "path smc-loopback sends no packets with payload, so siga cannot apply these settings of \
                         level {name}: {}",
                         unused.join(", ")
                     )
@@ -68,7 +70,7 @@ impl GuestPath {
             level.settings().into_iter().filter(|name| !matches!(*name, "mtu" | "congestion" | "guests")).collect();
         if !of_kernel.is_empty() {
             return Some(format!(
-                "level {} sets kernel settings ({}), but this path is siga's own network",
+                "level {} sets kernel settings ({}), but this path uses siga's own network",
                 level.name,
                 of_kernel.join(", ")
             ));
@@ -76,7 +78,7 @@ impl GuestPath {
         match level.congestion.as_deref() {
             None | Some("cubic" | "reno" | "bbr") => None,
             Some(other) => Some(format!(
-                "level {} sets congestion control {other}, but siga's stack has only cubic, reno and bbr",
+                "level {} sets congestion control {other}, but siga's stack supports only cubic, reno and bbr",
                 level.name
             )),
         }
@@ -127,14 +129,17 @@ impl PathSpec {
         }
         let Some((least, most)) = self.kind.mtu_range(self.ipv6) else {
             return Err(
-                Error::usage(format!("path {} has no frames, so it has no MTU", self.kind)).hint("remove the MTU")
+                Error::usage(format!("path {} sends no frames, so it has no MTU", self.kind)).hint("remove the MTU")
             );
         };
         if (least..=most).contains(&mtu) {
             return Ok(());
         }
         let family = if self.ipv6 { " with IPv6" } else { "" };
-        Err(Error::usage(format!("MTU {mtu} is outside the range {least} to {most} of path {}{family}", self.kind)))
+        Err(Error::usage(format!(
+            "MTU {mtu} is outside the range {least} to {most} that path {}{family} supports",
+            self.kind
+        )))
     }
 }
 
@@ -164,11 +169,19 @@ impl GuestSpec {
         if self.path.routed { address(self.ipv6, 2, 2) } else { address(self.ipv6, 1, 2) }
     }
 
-    /// Returns the topology of the path as the text of a topology file.
+    /// Returns the topology of the path as the text of a topology file. A client or server in a network namespace has a port with the
+    /// name of its guest.
     pub fn topology(&self) -> String {
         let medium = match self.path.medium {
             Medium::Hipersockets => "type = \"hipersockets\"\nframe = \"64K\"",
             Medium::Vctc => "type = \"vctc\"\nbuffer = 65535",
+            Medium::GuestlanHipers => "type = \"guestlan\"\nnic = \"hipersockets\"\nframe = \"64K\"",
+            Medium::GuestlanQdio => "type = \"guestlan\"\nnic = \"qdio\"\nmtu = 32768",
+            Medium::Vswitch => "type = \"vswitch\"\nmtu = 9000",
+        };
+        let link = match self.path.attach {
+            Attach::Embedded | Attach::Iucv | Attach::Mixed => "type = \"vctc\"\nbuffer = 65535",
+            Attach::Netns => medium,
         };
         let mut text = String::from("[driver]\n");
         for (feature, is_on) in self.guests.features.named() {
@@ -177,19 +190,43 @@ impl GuestSpec {
         let _ = writeln!(text, "[network.lan]\n{medium}");
         let [client, router, server] = NAMES;
         let end = match self.path.attach {
-            Attach::Embedded => "external = true",
+            Attach::Embedded | Attach::Mixed | Attach::Netns => "external = true",
             Attach::Iucv => "external = false",
         };
+        let end =
+            |text: &mut String, name: &str, in_namespace: bool, device: (&str, u8, u8), routes: &[(u8, u8, u8)]| {
+                if in_namespace {
+                    self.port(text, name, device, routes);
+                } else {
+                    self.guest(text, name, end, &[device], routes);
+                }
+            };
+        let [of_client, of_server] = self.path.attach.in_namespaces();
         if self.path.routed {
-            text += "[network.link]\ntype = \"vctc\"\nbuffer = 65535\n";
-            self.guest(&mut text, client, end, &[("link", 1, 1)], &[(2, 1, 2)]);
+            let _ = writeln!(text, "[network.link]\n{link}");
+            end(&mut text, client, of_client, ("link", 1, 1), &[(2, 1, 2)]);
             self.guest(&mut text, router, "forwarding = true", &[("link", 1, 2), ("lan", 2, 1)], &[]);
-            self.guest(&mut text, server, end, &[("lan", 2, 2)], &[(1, 2, 1)]);
+            end(&mut text, server, of_server, ("lan", 2, 2), &[(1, 2, 1)]);
         } else {
-            self.guest(&mut text, client, end, &[("lan", 1, 1)], &[]);
-            self.guest(&mut text, server, end, &[("lan", 1, 2)], &[]);
+            end(&mut text, client, of_client, ("lan", 1, 1), &[]);
+            end(&mut text, server, of_server, ("lan", 1, 2), &[]);
         }
         text
+    }
+
+    /// Adds a port for a network namespace to the topology.
+    fn port(&self, text: &mut String, name: &str, (network, number, host): (&str, u8, u8), routes: &[(u8, u8, u8)]) {
+        let bits = if self.ipv6 { 64 } else { 24 };
+        let own = address(self.ipv6, number, host);
+        let _ = writeln!(
+            text,
+            "[[network.{network}.port]]\nname = \"{name}\"\naddresses = [\"{own}/{bits}\"]\nmtu = {}",
+            self.mtu
+        );
+        for &(to, number, host) in routes {
+            let (to, via) = (address(self.ipv6, to, 0), address(self.ipv6, number, host));
+            let _ = writeln!(text, "route = [{{ to = \"{to}/{bits}\", via = \"{via}\" }}]");
+        }
     }
 
     /// Adds a guest to the topology. Each entry of `devices` has the name of a network, and the network and host number of the
@@ -314,16 +351,25 @@ mod tests {
         for path in GuestPath::ALL {
             assert_eq!(path.name().parse::<GuestPath>().unwrap(), path);
             for ipv6 in [false, true] {
+                if ipv6 && path.medium == Medium::GuestlanHipers {
+                    continue;
+                }
                 let (least, most) = path.mtu_range(ipv6);
-                assert!((least..=most).contains(&GuestPath::MTU_DEFAULT));
+                assert!((least..=most).contains(&path.mtu_default()));
                 for mtu in [least, 1_500, most] {
                     let spec =
                         GuestSpec { path, mtu: mtu.min(57_344), ipv6, wait: Waiting::Poll, guests: Guests::default() };
                     let topology = Topology::parse(&spec.topology()).unwrap();
-                    assert_eq!(topology.guests.len(), if path.routed { 3 } else { 2 });
-                    assert!(topology.guests.values().all(|guest| guest.waiting == Waiting::Poll));
-                    let external = topology.guests.values().filter(|guest| guest.external).count();
-                    assert_eq!(external, if path.attach == Attach::Embedded { 2 } else { 0 });
+                    let guests: Vec<_> = topology.guests.values().filter(|guest| !guest.is_switch).collect();
+                    let switches = topology.networks.values().filter_map(|network| network.switch.as_ref());
+                    let ports: Vec<_> = switches.flat_map(|switch| &switch.ports).collect();
+                    assert_eq!(guests.len() + ports.len(), if path.routed { 3 } else { 2 });
+                    assert!(guests.iter().all(|guest| guest.waiting == Waiting::Poll));
+                    assert!(ports.iter().all(|port| u32::from(port.mtu) == spec.mtu && port.addresses.len() == 1));
+                    let inside = path.attach.in_namespaces().into_iter().filter(|inside| *inside).count();
+                    assert_eq!(ports.len(), inside);
+                    let external = guests.iter().filter(|guest| guest.external).count();
+                    assert_eq!(external, if path.attach == Attach::Iucv { 0 } else { 2 - inside });
                 }
             }
         }

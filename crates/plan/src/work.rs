@@ -1,8 +1,8 @@
 //! What a cell measures: a workload over a path, or a command.
 
 use crate::command::CommandName;
+use crate::serde_by_text::serde_by_text;
 use crate::workload::{Shape, Unit, Workload};
-use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
@@ -108,18 +108,7 @@ impl FromStr for Work {
     }
 }
 
-impl Serialize for Work {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Work {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(|error: Error| serde::de::Error::custom(error.message()))
-    }
-}
+serde_by_text!(Work);
 
 #[cfg(test)]
 mod tests {

@@ -7,6 +7,7 @@
 //! The suffixes `k`, `m` and `g` of a size mean 1,024 and its powers. A megabyte in a *result* is 10^6 bytes.
 
 use crate::limits::{BESIDE_MAX, DATAGRAM_BYTES_MAX, MESSAGE_BYTES_MAX, PACE_MAX, STREAM_DATAGRAM_BYTES_MIN};
+use crate::serde_by_text::serde_by_text;
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
 use std::fmt;
@@ -130,7 +131,7 @@ const fn datagrams(bytes: u64, pace: Option<u64>) -> Workload {
 pub const PRESETS: [Preset; 8] = [
     Preset {
         name: "rr-1-1",
-        about: "request and response of 1 byte each: latency alone",
+        about: "request and response of 1 byte each: measures latency",
         workload: tcp(Shape::Rr, 1, 1),
     },
     Preset {
@@ -145,7 +146,7 @@ pub const PRESETS: [Preset; 8] = [
     },
     Preset {
         name: "crr-64-8k",
-        about: "connect, request of 64 bytes, response of 8,192 bytes, close: website access",
+        about: "connect, request of 64 bytes, response of 8,192 bytes, close: access to a website",
         workload: tcp(Shape::Crr, 64, 8 << 10),
     },
     Preset {
@@ -160,12 +161,12 @@ pub const PRESETS: [Preset; 8] = [
     },
     Preset {
         name: "strb-20m",
-        about: "streaming both ways at the same time, 20,971,520 bytes each: full duplex",
+        about: "streams of 20,971,520 bytes in both directions at the same time",
         workload: tcp(Shape::Strb, 20 << 20, 20 << 20),
     },
     Preset {
         name: "udp-strg-1400",
-        about: "UDP stream of datagrams of 1,400 bytes, server to client, as fast as the server can send",
+        about: "UDP datagrams of 1,400 bytes from server to client, as fast as the server can send",
         workload: datagrams(1_400, None),
     },
 ];
@@ -226,7 +227,7 @@ impl Workload {
     fn check(self, text: &str) -> Result<Self> {
         for (what, bytes) in [("request", self.request), ("response", self.response)] {
             if bytes == 0 || bytes > MESSAGE_BYTES_MAX {
-                return Err(Error::usage(format!("workload `{text}`: a {what} of {bytes} bytes is not possible"))
+                return Err(Error::usage(format!("workload `{text}`: a {what} cannot have {bytes} bytes"))
                     .hint(format!("use a size from 1 to {MESSAGE_BYTES_MAX} bytes")));
             }
         }
@@ -240,15 +241,15 @@ impl Workload {
         }
         if self.udp && self.request < 8 {
             return Err(Error::usage(format!(
-                "workload `{text}`: a UDP request is too short, because it must hold an 8-byte transaction number"
+                "workload `{text}`: the UDP request is too short, because it must contain an 8-byte transaction number"
             ))
             .hint("use a request of at least 8 bytes"));
         }
         if self.shape == Shape::Strb && self.request < 8 {
             return Err(Error::usage(format!(
-                "workload `{text}`: a request carries the 8-byte identity of its connection"
+                "workload `{text}`: the request is too short, because it must contain the 8-byte identity of its connection"
             ))
-            .hint("ask for at least 8 bytes each way"));
+            .hint("use at least 8 bytes in each direction"));
         }
         Ok(self)
     }
@@ -323,14 +324,18 @@ impl FromStr for Workload {
 fn with_streams(text: &str, alone: &str, streams: &str) -> Result<Workload> {
     let alone: Workload = alone.parse()?;
     if alone.shape != Shape::Rr || alone.udp {
-        return Err(Error::usage(format!("workload `{text}`: streams run beside RR over TCP only"))
+        return Err(Error::usage(format!("workload `{text}`: streams can run only beside RR over TCP"))
             .hint("write `rr-1-1+4strg`, or `rr:REQUEST/RESPONSE+4strg`"));
     }
     let digits = streams.strip_suffix("strg").filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
     match digits.and_then(|digits| digits.parse().ok()).filter(|count| (1..=BESIDE_MAX).contains(count)) {
         Some(beside) => Ok(Workload { beside, ..alone }),
-        None => Err(Error::usage(format!("workload `{text}`: `{}` are no streams", streams.escape_debug()))
-            .hint(format!("write the number of streams, 1 to {BESIDE_MAX}, and `strg`: `rr-1-1+4strg`"))),
+        None => {
+            Err(Error::usage(format!("workload `{text}`: `{}` is not a number of streams", streams.escape_debug()))
+                .hint(format!(
+                    "write a number of streams from 1 to {BESIDE_MAX}, followed by `strg`, such as `rr-1-1+4strg`"
+                )))
+        }
     }
 }
 
@@ -344,8 +349,11 @@ fn stream_of_datagrams(text: &str, sizes: &str) -> Result<Workload> {
     let bytes = parse_size(bytes).map_err(at)?;
     let range = STREAM_DATAGRAM_BYTES_MIN..=DATAGRAM_BYTES_MAX;
     if !range.contains(&bytes) {
-        return Err(Error::usage(format!("workload `{text}`: datagrams of {bytes} bytes are not possible"))
-            .hint(format!("their sizes go from {} to {} bytes", range.start(), range.end())));
+        return Err(Error::usage(format!("workload `{text}`: datagrams cannot have {bytes} bytes")).hint(format!(
+            "use a size from {} to {} bytes",
+            range.start(),
+            range.end()
+        )));
     }
     Ok(datagrams(bytes, pace))
 }
@@ -354,8 +362,8 @@ fn stream_of_datagrams(text: &str, sizes: &str) -> Result<Workload> {
 /// second.
 fn parse_pace(text: &str) -> Result<u64> {
     let bad = || {
-        Error::usage(format!("`{}` is no rate", text.escape_debug())).hint(format!(
-            "a rate goes from 0.001MB/s to {}MB/s (MB: 10^6 bytes) with up to three digits after the point",
+        Error::usage(format!("`{}` is not a valid rate", text.escape_debug())).hint(format!(
+            "use a rate from 0.001MB/s to {}MB/s (MB: 10^6 bytes), with at most three digits after the decimal point",
             megabytes(PACE_MAX)
         ))
     };
@@ -377,18 +385,7 @@ fn megabytes(pace: u64) -> String {
     if part == 0 { whole.to_string() } else { format!("{whole}.{part:03}").trim_end_matches('0').to_owned() }
 }
 
-impl Serialize for Workload {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Workload {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(|error: Error| serde::de::Error::custom(error.message()))
-    }
-}
+serde_by_text!(Workload);
 
 /// Reads a size in bytes: digits with an optional `k`, `m` or `g` (1,024 and its powers).
 ///

@@ -3,7 +3,8 @@
 //! Client and server share one network, or a router connects them as in Figure 1 of z/VM's reports: a virtual CTC leads from the
 //! client to the router, and the network that the path is named after leads from the router to the server. Client and server are
 //! processes of the laboratory. They embed the stack of a guest (`embedded`), or use the stack of a guest in another process
-//! (`iucv`).
+//! (`iucv`). On paths over a virtual switch, the server (`mixed`) or both of them (`netns`) can use the kernel's stack in a network
+//! namespace at a port of the switch.
 
 use super::PathKind;
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,12 @@ pub enum Medium {
     Hipersockets,
     /// A virtual CTC with blocks of 65,535 bytes.
     Vctc,
+    /// A Guest LAN of type HiperSockets with frames of 64 KB.
+    GuestlanHipers,
+    /// A Guest LAN of type QDIO.
+    GuestlanQdio,
+    /// A virtual switch.
+    Vswitch,
 }
 
 /// How client and server use their TCP/IP stacks.
@@ -32,6 +39,10 @@ pub enum Attach {
     Embedded,
     /// The stack is in the process of a guest, which shares memory with the process of the workload driver.
     Iucv,
+    /// The client embeds its stack. The server uses the kernel's stack in a network namespace.
+    Mixed,
+    /// Client and server use the kernel's stack, each in a network namespace.
+    Netns,
 }
 
 impl Attach {
@@ -40,6 +51,17 @@ impl Attach {
         match self {
             Self::Embedded => "embedded",
             Self::Iucv => "iucv",
+            Self::Mixed => "mixed",
+            Self::Netns => "netns",
+        }
+    }
+
+    /// Returns whether the client, and whether the server, is in a network namespace.
+    pub fn in_namespaces(self) -> [bool; 2] {
+        match self {
+            Self::Embedded | Self::Iucv => [false, false],
+            Self::Mixed => [false, true],
+            Self::Netns => [true, true],
         }
     }
 }
@@ -55,56 +77,134 @@ pub struct GuestPath {
     pub attach: Attach,
 }
 
+/// Returns the two paths of a kind: without a router, and with one.
+const fn both(medium: Medium, attach: Attach) -> [GuestPath; 2] {
+    [GuestPath { medium, routed: false, attach }, GuestPath { medium, routed: true, attach }]
+}
+
 impl GuestPath {
     /// All paths over siga's own network, in the order of help texts.
-    pub const ALL: [Self; 8] = [
-        Self { medium: Medium::Hipersockets, routed: false, attach: Attach::Embedded },
-        Self { medium: Medium::Hipersockets, routed: true, attach: Attach::Embedded },
-        Self { medium: Medium::Vctc, routed: false, attach: Attach::Embedded },
-        Self { medium: Medium::Vctc, routed: true, attach: Attach::Embedded },
-        Self { medium: Medium::Hipersockets, routed: false, attach: Attach::Iucv },
-        Self { medium: Medium::Hipersockets, routed: true, attach: Attach::Iucv },
-        Self { medium: Medium::Vctc, routed: false, attach: Attach::Iucv },
-        Self { medium: Medium::Vctc, routed: true, attach: Attach::Iucv },
-    ];
+    pub const ALL: [Self; 24] = {
+        let kinds = [
+            both(Medium::Hipersockets, Attach::Embedded),
+            both(Medium::Vctc, Attach::Embedded),
+            both(Medium::Hipersockets, Attach::Iucv),
+            both(Medium::Vctc, Attach::Iucv),
+            both(Medium::GuestlanHipers, Attach::Embedded),
+            both(Medium::GuestlanQdio, Attach::Embedded),
+            both(Medium::Vswitch, Attach::Embedded),
+            both(Medium::GuestlanHipers, Attach::Iucv),
+            both(Medium::GuestlanQdio, Attach::Iucv),
+            both(Medium::Vswitch, Attach::Iucv),
+            both(Medium::Vswitch, Attach::Mixed),
+            both(Medium::Vswitch, Attach::Netns),
+        ];
+        let mut all = [kinds[0][0]; 24];
+        let mut at = 0;
+        while at < all.len() {
+            all[at] = kinds[at / 2][at % 2];
+            at += 1;
+        }
+        all
+    };
 
-    /// Default MTU: the largest that both types of network support.
-    pub const MTU_DEFAULT: u32 = 57_344;
+    /// Returns the MTU of the path if none is asked for: the largest one, at most that of HiperSockets.
+    pub fn mtu_default(self) -> u32 {
+        self.mtu_range(false).1.min(57_344)
+    }
 
-    /// Returns the name of this path type on the command line and in plans.
+    /// Returns the name of this path type on the command line and in plans. Paths that are not in [`GuestPath::ALL`] do not exist.
     pub fn name(self) -> &'static str {
         match (self.medium, self.routed, self.attach) {
-            (Medium::Hipersockets, false, Attach::Embedded) => "hipersockets",
-            (Medium::Hipersockets, true, Attach::Embedded) => "hipersockets-routed",
-            (Medium::Vctc, false, Attach::Embedded) => "vctc",
-            (Medium::Vctc, true, Attach::Embedded) => "vctc-routed",
             (Medium::Hipersockets, false, Attach::Iucv) => "hipersockets-iucv",
             (Medium::Hipersockets, true, Attach::Iucv) => "hipersockets-routed-iucv",
+            (Medium::Hipersockets, false, _) => "hipersockets",
+            (Medium::Hipersockets, true, _) => "hipersockets-routed",
             (Medium::Vctc, false, Attach::Iucv) => "vctc-iucv",
             (Medium::Vctc, true, Attach::Iucv) => "vctc-routed-iucv",
+            (Medium::Vctc, false, _) => "vctc",
+            (Medium::Vctc, true, _) => "vctc-routed",
+            (Medium::GuestlanHipers, false, Attach::Iucv) => "guestlan-hipers-iucv",
+            (Medium::GuestlanHipers, true, Attach::Iucv) => "guestlan-hipers-routed-iucv",
+            (Medium::GuestlanHipers, false, _) => "guestlan-hipers",
+            (Medium::GuestlanHipers, true, _) => "guestlan-hipers-routed",
+            (Medium::GuestlanQdio, false, Attach::Iucv) => "guestlan-qdio-iucv",
+            (Medium::GuestlanQdio, true, Attach::Iucv) => "guestlan-qdio-routed-iucv",
+            (Medium::GuestlanQdio, false, _) => "guestlan-qdio",
+            (Medium::GuestlanQdio, true, _) => "guestlan-qdio-routed",
+            (Medium::Vswitch, false, Attach::Embedded) => "vswitch",
+            (Medium::Vswitch, true, Attach::Embedded) => "vswitch-routed",
+            (Medium::Vswitch, false, Attach::Iucv) => "vswitch-iucv",
+            (Medium::Vswitch, true, Attach::Iucv) => "vswitch-routed-iucv",
+            (Medium::Vswitch, false, Attach::Mixed) => "vswitch-mixed",
+            (Medium::Vswitch, true, Attach::Mixed) => "vswitch-routed-mixed",
+            (Medium::Vswitch, false, Attach::Netns) => "vswitch-netns",
+            (Medium::Vswitch, true, Attach::Netns) => "vswitch-routed-netns",
         }
     }
 
     /// Returns a description of one line for help texts.
     pub fn about(self) -> &'static str {
         match (self.medium, self.routed, self.attach) {
-            (Medium::Hipersockets, false, Attach::Embedded) => "siga: two guests on one HiperSockets network",
-            (Medium::Hipersockets, true, Attach::Embedded) => {
-                "siga: client, virtual CTC, router, HiperSockets, server (Figure 1 of the z/VM report)"
-            }
-            (Medium::Vctc, false, Attach::Embedded) => "siga: two guests joined by a virtual CTC",
-            (Medium::Vctc, true, Attach::Embedded) => "siga: client, virtual CTC, router, virtual CTC, server",
             (Medium::Hipersockets, false, Attach::Iucv) => {
-                "siga: applications of two guests on HiperSockets, over IUCV"
+                "siga's network: two guests on one HiperSockets network; client and server are applications of the guests, over IUCV"
             }
             (Medium::Hipersockets, true, Attach::Iucv) => {
-                "siga: the path of Figure 1, with applications that use their guests' stacks over IUCV"
+                "siga's network: the path hipersockets-routed; client and server are applications of the guests, over IUCV"
+            }
+            (Medium::Hipersockets, false, _) => "siga's network: two guests on one HiperSockets network",
+            (Medium::Hipersockets, true, _) => {
+                "siga's network: client, virtual CTC, router, HiperSockets, server (as in Figure 1 of the z/VM report)"
             }
             (Medium::Vctc, false, Attach::Iucv) => {
-                "siga: applications of two guests joined by a virtual CTC, over IUCV"
+                "siga's network: two guests joined by a virtual CTC; client and server are applications of the guests, over IUCV"
             }
             (Medium::Vctc, true, Attach::Iucv) => {
-                "siga: applications of two guests joined by virtual CTCs and a router, over IUCV"
+                "siga's network: the path vctc-routed; client and server are applications of the guests, over IUCV"
+            }
+            (Medium::Vctc, false, _) => "siga's network: two guests joined by a virtual CTC",
+            (Medium::Vctc, true, _) => "siga's network: client, virtual CTC, router, virtual CTC, server",
+            (Medium::GuestlanHipers, false, Attach::Iucv) => {
+                "siga's network: applications of two guests on a Guest LAN of type HiperSockets, over IUCV"
+            }
+            (Medium::GuestlanHipers, true, Attach::Iucv) => {
+                "siga's network: guestlan-hipers-routed, client and server are applications of the guests, over IUCV"
+            }
+            (Medium::GuestlanHipers, false, _) => "siga's network: two guests on a Guest LAN of type HiperSockets",
+            (Medium::GuestlanHipers, true, _) => {
+                "siga's network: client, virtual CTC, router, Guest LAN of type HiperSockets, server"
+            }
+            (Medium::GuestlanQdio, false, Attach::Iucv) => {
+                "siga's network: applications of two guests on a Guest LAN of type QDIO, over IUCV"
+            }
+            (Medium::GuestlanQdio, true, Attach::Iucv) => {
+                "siga's network: guestlan-qdio-routed, client and server are applications of the guests, over IUCV"
+            }
+            (Medium::GuestlanQdio, false, _) => "siga's network: two guests on a Guest LAN of type QDIO",
+            (Medium::GuestlanQdio, true, _) => {
+                "siga's network: client, virtual CTC, router, Guest LAN of type QDIO, server"
+            }
+            (Medium::Vswitch, false, Attach::Embedded) => "siga's network: two guests on a virtual switch",
+            (Medium::Vswitch, true, Attach::Embedded) => {
+                "siga's network: client, virtual CTC, router, virtual switch, server"
+            }
+            (Medium::Vswitch, false, Attach::Iucv) => {
+                "siga's network: applications of two guests on a virtual switch, over IUCV"
+            }
+            (Medium::Vswitch, true, Attach::Iucv) => {
+                "siga's network: vswitch-routed, client and server are applications of the guests, over IUCV"
+            }
+            (Medium::Vswitch, false, Attach::Mixed) => {
+                "siga's network: a guest and a network namespace (the kernel's stack) on a virtual switch"
+            }
+            (Medium::Vswitch, true, Attach::Mixed) => {
+                "siga's network: client, virtual CTC, router, virtual switch, server in a network namespace"
+            }
+            (Medium::Vswitch, false, Attach::Netns) => {
+                "siga's network: two network namespaces (the kernel's stacks) on a virtual switch"
+            }
+            (Medium::Vswitch, true, Attach::Netns) => {
+                "siga's network: namespace, virtual switch, router (siga's stack), virtual switch, namespace"
             }
         }
     }
@@ -113,14 +213,20 @@ impl GuestPath {
     pub fn mtu_range(self, ipv6: bool) -> (u32, u32) {
         let least = if ipv6 { 1_280 } else { 576 };
         match self.medium {
-            Medium::Hipersockets => (least, 57_344),
+            Medium::Hipersockets | Medium::GuestlanHipers => (least, 57_344),
             Medium::Vctc => (least, 65_527),
+            Medium::GuestlanQdio => (least, 32_768),
+            Medium::Vswitch => (least, 9_000),
         }
     }
 
     /// Returns the kernel's path with the same number of nodes.
     pub fn of_kernel(self) -> PathKind {
-        if self.routed { PathKind::VethRouted } else { PathKind::Veth }
+        match self.medium {
+            _ if self.routed => PathKind::VethRouted,
+            Medium::Hipersockets | Medium::Vctc => PathKind::Veth,
+            Medium::GuestlanHipers | Medium::GuestlanQdio | Medium::Vswitch => PathKind::Bridge,
+        }
     }
 
     /// Returns the same path without the router, if this path has one.

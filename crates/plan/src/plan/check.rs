@@ -23,14 +23,17 @@ impl Plan {
             [("include", self.include.len(), limits::CELLS_MAX), ("exclude", self.exclude.len(), limits::EXCLUDES_MAX)];
         let axes_long = axes.into_iter().map(|(name, length)| (name, length, limits::CELLS_MAX));
         if let Some((name, length, most)) = axes_long.chain(lists).find(|(_, length, most)| length > most) {
-            return Err(Error::usage(format!("`{name}` of the plan has {length} entries"))
-                .hint(format!("at most {most} are allowed")));
+            return Err(Error::usage(format!("the list `{name}` in the plan has {length} values"))
+                .hint(format!("use at most {most} values")));
         }
         let combinations = axes.into_iter().fold(1_usize, |all, (_, length)| all.saturating_mul(length.max(1)));
         if combinations > limits::COMBINATIONS_MAX {
             let most = limits::COMBINATIONS_MAX;
-            return Err(Error::usage(format!("the plan's axes have {combinations} combinations"))
-                .hint(format!("at most {most} are allowed; remove values, or split the plan into several plans")));
+            return Err(Error::usage(format!("the values in the plan give {combinations} combinations")).hint(
+                format!(
+                    "a plan can have at most {most} combinations; remove values, or split the plan into several plans"
+                ),
+            ));
         }
         Ok(())
     }
@@ -46,8 +49,10 @@ impl Plan {
         }
         if self.load.len() > limits::LOADS_MAX {
             let most = limits::LOADS_MAX;
-            return Err(Error::usage(format!("the plan has {} loads", self.load.len()))
-                .hint(format!("at most {most} are allowed")));
+            let count = self.load.len();
+            return Err(Error::usage(format!(
+                "the list `load` in the plan has {count} values, but may have at most {most}"
+            )));
         }
         if self.rate.is_some() && !self.load.is_empty() {
             return Err(Error::usage(
@@ -62,7 +67,8 @@ impl Plan {
         self.plant.check()?;
         if let Some(seed) = self.seed.filter(|&seed| i64::try_from(seed).is_err()) {
             // A larger seed could not be written to a plan file, because TOML's integers are signed.
-            return Err(Error::usage(format!("seed = {seed}")).hint(format!("the seed must be from 0 to {}", i64::MAX)));
+            return Err(Error::usage(format!("seed = {seed} is not allowed"))
+                .hint(format!("the seed must be from 0 to {}", i64::MAX)));
         }
         Ok(())
     }
@@ -96,8 +102,10 @@ impl Plan {
         };
         let cells = cells_of(&|level| level.plant.is_none());
         if cells.is_empty() && !self.plant.is_none() {
-            return Err(Error::usage("the plan's planted costs have no effect, because every level has its own")
-                .hint("remove --plant, or remove `plant` from a level"));
+            return Err(Error::usage(
+                "the planted costs of the plan have no effect, because each level has its own planted costs",
+            )
+            .hint("remove --plant, or remove `plant` from one of the levels"));
         }
         self.plant.check_use(&cells)?;
         for level in &matrix.levels {
@@ -115,28 +123,31 @@ impl Plan {
         let refused = |text: String, hint: String| Err(Error::usage(text).hint(hint));
         if clients == 0 || clients > limits::PAIRS_MAX {
             return refused(
-                format!("{clients} client-server pairs are not possible"),
+                format!("siga cannot use {clients} client-server pairs"),
                 format!("--clients accepts 1 to {} pairs", limits::PAIRS_MAX),
             );
         }
         if beside > 0 && clients > limits::PAIRS_MAX - beside {
             return refused(
-                format!("{clients} clients beside {beside} streams"),
-                format!("both together may be up to {}", limits::PAIRS_MAX),
+                format!("{clients} clients and {beside} streams are too many"),
+                format!("use at most {} clients and streams in total", limits::PAIRS_MAX),
             );
         }
         let clients = clients + beside;
         if self.processes && clients > limits::PROCESSES_MAX {
             let most = limits::PROCESSES_MAX;
             return refused(
-                format!("{clients} client-server pairs are too many for a process per pair"),
-                format!("use at most {most} pairs with --processes; without it, at most {}", limits::PAIRS_MAX),
+                format!("{clients} client-server pairs are too many for one process per pair"),
+                format!(
+                    "with --processes, use at most {most} pairs; without --processes, use at most {}",
+                    limits::PAIRS_MAX
+                ),
             );
         }
         if self.processes && self.reach.port > 0 && clients > u32::from(u16::MAX - self.reach.port) + 1 {
             return refused(
-                format!("{clients} servers do not fit into the port numbers from {} up", self.reach.port),
-                "use a lower --port: with --processes, each server process listens on its own port".into(),
+                format!("{clients} servers need more port numbers than there are from {} to 65535", self.reach.port),
+                "use a lower --port, because with --processes each server process listens on its own port".into(),
             );
         }
         Ok(())
@@ -149,7 +160,7 @@ impl Plant {
         let routed = |route: &Route| matches!(route, Route::Built(kind) if kind.without_router().is_some());
         if self.router_us > 0.0 && !cells.iter().any(|(_, route)| routed(route)) {
             return Err(Error::usage(
-                "the plan plants a cost in the router, but no kernel path of the plan has a router",
+                "the plan adds a cost to the router (--plant router=), but no kernel path of the plan has a router",
             )
             .hint("add a path such as veth-routed, or remove router= from the planted costs"));
         }
@@ -163,8 +174,8 @@ impl Plant {
         if let Some((cell, _)) =
             cells.iter().find(|(cell, _)| self.delay_us > 0.0 && cell.workload.is_datagram_stream())
         {
-            return Err(Error::usage(format!("plant.delay_us = {} with workload {}", self.delay_us, cell.workload))
-                .hint("remove delay= from the planted costs, because the peer does not answer a stream of datagrams"));
+            return Err(Error::usage(format!("plant.delay_us = {} is not allowed, because workload {} is a stream of datagrams", self.delay_us, cell.workload))
+                .hint("remove delay= from the planted costs, because a stream of datagrams has no responses that siga could delay"));
         }
         let lost_us = limits::DATAGRAM_LOST_AFTER.as_micros() as f64;
         if self.delay_us >= lost_us
@@ -172,7 +183,7 @@ impl Plant {
         {
             return Err(Error::usage(format!("plant.delay_us = {} is too long for a UDP workload", self.delay_us))
                 .hint(format!(
-                    "a datagram without a response within {lost_us} us counts as lost; use a shorter delay"
+                    "use a shorter delay, because siga counts a datagram as lost if no response arrives within {lost_us} us"
                 )));
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! Lays out the cells of commands, and refuses commands that cannot be measured.
 
 use super::Plan;
-use crate::command::{Command, CommandName};
+use crate::command::{Command, CommandName, Filling};
 use crate::level::Level;
 use crate::matrix::Cell;
 use crate::route::Route;
@@ -18,6 +18,11 @@ impl Plan {
         }
     }
 
+    /// Returns the values of the texts in braces for a cell.
+    pub fn filling<'a>(cell: &'a Cell, scratch: Option<&'a str>) -> Filling<'a> {
+        Filling { clients: cell.clients, level: &cell.level, scratch }
+    }
+
     /// Returns true if a cell of the plan may execute a command that the plan names.
     pub fn has_commands(&self) -> bool {
         !self.workload.is_empty()
@@ -29,15 +34,17 @@ impl Plan {
             let place = || format!("workload.{name}");
             name.parse::<CommandName>().map_err(|error| error.at("workload"))?;
             if name.parse::<Workload>().is_ok() {
-                return Err(Error::usage(format!("the command {name} has the name of a workload over a path"))
-                    .hint("give it another name"));
+                return Err(Error::usage(format!(
+                    "the command {name} has the same name as a network workload of siga"
+                ))
+                .hint("give the command another name"));
             }
             command.check().map_err(|error| error.at(place()))?;
             let is_named = |wanted: &String| wanted == name;
             let included = self.include.iter().filter_map(|include| include.workload.as_ref());
             if !self.workloads.iter().chain(included).any(is_named) {
-                return Err(Error::usage(format!("the plan has the command {name} and does not measure it"))
-                    .hint(format!("write workloads = [\"{name}\"]")));
+                return Err(Error::usage(format!("the plan contains the command {name}, but does not measure it"))
+                    .hint(format!("add the command to the plan's workloads: workloads = [\"{name}\"]")));
             }
         }
         Ok(())
@@ -67,7 +74,11 @@ impl Plan {
         let others: Vec<&str> =
             level.settings().into_iter().filter(|name| !Level::OF_COMMANDS.contains(name)).collect();
         let (command, name) = (&cell.workload, &level.name);
-        (!others.is_empty())
-            .then(|| format!("{command} is a command, and level {name} sets {} of networks", others.join(", ")))
+        (!others.is_empty()).then(|| {
+            format!(
+                "level {name} sets {}, which applies only to network paths, but {command} is a command",
+                others.join(", ")
+            )
+        })
     }
 }

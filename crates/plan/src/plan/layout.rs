@@ -5,7 +5,7 @@ use crate::level::Level;
 use crate::limits;
 use crate::matrix::{Cell, Matrix};
 use crate::path::PathKind;
-use crate::path::guest::GuestPath;
+use crate::path::guest::{GuestPath, Medium};
 use crate::place;
 use crate::route::Route;
 use crate::workload::{Workload, parse_size};
@@ -52,7 +52,7 @@ impl Plan {
         // `levels` must have the order in which the plan first names each level. The level in a file may have any name.
         let is_named = |(name, level): (&&str, &Level)| !Level::names().contains(name) || level.name == **name;
         if names.len() != levels.len() || !names.iter().zip(levels).all(is_named) {
-            return Err(Error::usage("the recorded levels differ from the levels that the plan names"));
+            return Err(Error::usage("the levels that the run has recorded differ from the levels in the plan"));
         }
         self.lay_out(levels.to_vec(), &names.into_iter().zip(levels).collect())
     }
@@ -89,7 +89,7 @@ impl Plan {
             let workload = include.workload.as_ref().or(self.workloads.first());
             let level = include.level.as_ref().or(self.levels.first());
             let (Some(path), Some(workload), Some(level)) = (path, workload, level) else {
-                return Err(Error::usage("an `include` needs a path, a workload and a level"));
+                return Err(Error::usage("an entry of `include` needs a path, a workload and a level"));
             };
             let clients = include.clients.or(self.clients.first().copied()).unwrap_or(1);
             let first = || self.mtu_axis().into_iter().next().flatten();
@@ -103,10 +103,10 @@ impl Plan {
                     combination";
                 Err(Error::usage("the plan has no cells").hint(hint))
             }
-            ([], Some((cell, reason))) => {
-                Err(Error::usage(format!("no cell of the plan can be measured; the first one: {cell}: {reason}"))
-                    .hint("`siga plan` with the same options lists all cells with their reasons"))
-            }
+            ([], Some((cell, reason))) => Err(Error::usage(format!(
+                "siga can measure no cell of the plan; the first cell, {cell}, fails because: {reason}"
+            ))
+            .hint("`siga plan` with the same options lists the reason for each cell")),
             _ => self.check_settings(&matrix).map(|()| matrix),
         }
     }
@@ -118,7 +118,7 @@ impl Plan {
     fn write_bytes(&self) -> Result<u64> {
         let bytes = parse_size(&self.write).map_err(|error| error.at("write"))?;
         if bytes == 0 || bytes > limits::WRITE_BYTES_MAX {
-            return Err(Error::usage(format!("a write size of {bytes} bytes is not possible"))
+            return Err(Error::usage(format!("siga cannot write {bytes} bytes with one call"))
                 .hint(format!("--write accepts 1 to {} bytes", limits::WRITE_BYTES_MAX)));
         }
         Ok(bytes)
@@ -155,13 +155,13 @@ impl Plan {
         let asked = mtu.or(level.mtu);
         let known = match route {
             Route::Built(kind) => asked.or(kind.mtu_default()).filter(|_| kind.mtu_default().is_some()),
-            Route::Guests(_) => asked.or(Some(GuestPath::MTU_DEFAULT)),
+            Route::Guests(path) => asked.or(Some(path.mtu_default())),
             Route::Places(..) => asked,
             Route::Host => {
                 return Err(Error::usage(format!(
-                    "path {route} is for commands, but workload {workload} is not a command"
+                    "path {route} is only for commands, but workload {workload} is not a command"
                 ))
-                .hint("name a path that siga builds"));
+                .hint("use a network path that siga builds, such as veth"));
             }
         };
         let cell =
@@ -202,16 +202,16 @@ impl Plan {
         asked_mtu: Option<u32>,
         level: &Level,
     ) -> Result<Option<String>> {
-        if let Some(setting) = level.settings().into_iter().find(|name| Level::OF_COMMANDS.contains(name)) {
+        if let Some(setting) = level.settings().into_iter().find(|name| Level::ONLY_OF_COMMANDS.contains(name)) {
             return Ok(Some(format!(
-                "level {} sets the {setting} of commands, but workload {workload} is not a command",
+                "level {} sets `{setting}`, which applies only to commands, but workload {workload} is not a command",
                 level.name
             )));
         }
         let (lacks, range) = match route {
             Route::Built(kind) => (kind.lacks(level), kind.mtu_range(self.ipv6)),
             Route::Guests(path) => (self.lacks(*path, level), Some(path.mtu_range(self.ipv6))),
-            Route::Host => (Some(format!("{route} is for commands")), None),
+            Route::Host => (Some(format!("path {route} is only for commands")), None),
             Route::Places(..) => {
                 (lacks_of_places(workload.udp && asked_mtu.is_some(), level), Some(place::mtu_range(self.ipv6)))
             }
@@ -225,12 +225,12 @@ impl Plan {
         if let (Some(asked), Some(own)) = (asked_mtu, level.mtu)
             && asked != own
         {
-            return Ok(Some(format!("level {} sets the MTU {own}, which differs from this cell's", level.name)));
+            return Ok(Some(format!("level {} sets MTU {own}, but the cell has another MTU", level.name)));
         }
         if let (Some(mtu), Some((least, most))) = (asked_mtu, range)
             && !(least..=most).contains(&mtu)
         {
-            let text = format!("{route} supports an MTU of {least} to {most} bytes, not {mtu}");
+            let text = format!("path {route} supports an MTU from {least} to {most} bytes, but the MTU is {mtu}");
             let elsewhere = self.paths.iter().any(|path| {
                 let range = match path.parse() {
                     Ok(Route::Built(kind)) => kind.mtu_range(self.ipv6),
@@ -249,17 +249,17 @@ impl Plan {
         let stream_sockets_only =
             matches!(route, Route::Built(PathKind::Unix | PathKind::SmcLoopback | PathKind::Sockmap));
         if workload.udp && stream_sockets_only {
-            return Ok(Some(format!("{route} does not support UDP")));
+            return Ok(Some(format!("path {route} does not support UDP")));
         }
         if level.io_uring && (workload.udp || workload.beside > 0) {
             let what = if workload.udp { "uses UDP" } else { "has two listeners" };
             return Ok(Some(format!(
-                "level {} uses io_uring, which siga supports for one TCP listener only, but the workload {what}",
+                "level {} uses io_uring, which siga supports only for one TCP listener, but the workload {what}",
                 level.name
             )));
         }
         if self.ipv6 && *route == Route::Built(PathKind::Unix) {
-            return Ok(Some(format!("{route} has no IP addresses, so it does not support IPv6")));
+            return Ok(Some(format!("path {route} has no IP addresses, so it does not support IPv6")));
         }
         Ok(None)
     }
@@ -268,13 +268,18 @@ impl Plan {
     fn lacks(&self, path: GuestPath, level: &Level) -> Option<String> {
         if self.processes {
             return Some(format!(
-                "{path} does not support a process per pair: its client and its server are guests, \
+                "path {path} does not support one process per pair, because client and server are guests, \
                 and a guest is one process"
             ));
         }
         let plant = level.plant.unwrap_or(self.plant);
         if path.routed && (plant.router_us > 0.0 || plant.profiler_us > 0.0) {
-            return Some(format!("{path} does not support a planted cost in its router; only kernel routers do"));
+            return Some(format!(
+                "path {path} does not support a planted cost in the router; only kernel paths with a router do"
+            ));
+        }
+        if self.ipv6 && path.medium == Medium::GuestlanHipers {
+            return Some(format!("{path} carries IPv4 packets only"));
         }
         path.lacks(level)
     }
@@ -287,7 +292,7 @@ fn lacks_of_places(limits_udp: bool, level: &Level) -> Option<String> {
     if !settings.is_empty() {
         let (settings, name) = (settings.join(", "), &level.name);
         return Some(format!(
-            "siga changes no settings of existing hosts, namespaces or containers, but level {name} sets {settings}"
+            "siga does not change settings of existing hosts, namespaces or containers, but level {name} sets {settings}"
         ));
     }
     limits_udp.then(|| {

@@ -63,14 +63,14 @@ fn a_level_that_sets_waiting_is_named_in_a_note() {
         plan.waits_otherwise(&plan.matrix().unwrap())
     };
     let levels = "paths = [\"hipersockets\"]\nlevels = [\"420\", \"430\"]\n";
-    let poll = "guests do not use `poll` where a level sets their waiting policy: `block` at 420, `adaptive` at 430";
+    let poll = "some levels set how guests wait for data, so `--wait poll` has no effect there; these levels use `block` at 420, `adaptive` at 430";
     assert_eq!(told(&format!("{levels}wait = \"poll\"")).as_deref(), Some(poll));
-    let block = "guests do not use `block` where a level sets their waiting policy: `adaptive` at 430";
+    let block = "some levels set how guests wait for data, so `--wait block` has no effect there; these levels use `adaptive` at 430";
     assert_eq!(told(levels).as_deref(), Some(block));
     assert_eq!(told("paths = [\"hipersockets\"]\nlevels = [\"420\", \"reno\"]"), None);
     assert_eq!(told("paths = [\"vctc\", \"veth\"]\nlevels = [\"reno\", \"cubic\"]\nwait = \"poll\""), None);
     let note = Plan::load("ablation").map(|plan| plan.waits_otherwise(&plan.matrix().unwrap())).unwrap().unwrap();
-    assert!(note.contains("policy: `adaptive` at 430, …, ") && note.ends_with(" levels)"), "{note}");
+    assert!(note.contains("these levels use `adaptive` at 430, …, ") && note.ends_with(" levels)"), "{note}");
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn planted_costs_of_a_level_are_checked_as_those_of_the_plan() {
     let planted = "[plant]\nclient_us = 5.0";
     assert!(plan(&format!("{}{planted}", paths("veth", &nothing))).matrix().is_ok());
     let error = refused(&format!("paths = [\"veth\"]\nlevels = [\"{nothing}\"]\n{planted}"));
-    assert!(error.contains("every level has its own"), "{error}");
+    assert!(error.contains("each level has its own planted costs"), "{error}");
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn a_plan_reads_back_as_written() {
 fn axes_that_would_take_for_ever_are_refused_at_once() {
     let long = |number: usize| vec!["veth".to_owned(); number];
     for (plan, words) in [
-        (Plan { paths: long(10_001), ..Plan::default() }, "`paths` of the plan has 10001 entries"),
+        (Plan { paths: long(10_001), ..Plan::default() }, "the list `paths` in the plan has 10001 values"),
         (Plan { levels: vec!["plain".into(); 1_000_000], paths: Vec::new(), ..Plan::default() }, "`levels`"),
         (Plan { exclude: vec![Pick::default(); 1_001], ..Plan::default() }, "`exclude`"),
         (Plan { paths: long(1_000), clients: vec![1; 1_000], ..Plan::default() }, "1000000 combinations"),
