@@ -208,7 +208,7 @@ impl Directory {
         file::need_regular(&stat)?;
         self.check(&stat, &self.place(name))?;
         if stat.st_nlink > 1 {
-            return Err(io::Error::other("it has a second name (hard link)"));
+            return Err(io::Error::other("the file has a second name (hard link)"));
         }
         Ok(file)
     }
@@ -329,11 +329,14 @@ pub fn read_trusted(path: &Path, most: u64) -> io::Result<String> {
 /// Checks that the file opened at `place` belongs to `owner` and that nobody else may write to it.
 fn need_own(stat: &Stat, owner: u32, place: &Path) -> io::Result<()> {
     if stat.st_uid != owner {
-        return Err(io::Error::other(format!("it belongs to user {}, not to user {owner}", stat.st_uid)));
+        return Err(io::Error::other(format!(
+            "this file or directory belongs to user {}, not to user {owner}",
+            stat.st_uid
+        )));
     }
     if Mode::from_raw_mode(stat.st_mode).intersects(Mode::WGRP | Mode::WOTH) {
         return Err(io::Error::other(format!(
-            "other users may write to it; `chmod go-w {}` removes that permission",
+            "other users have write permission; remove this permission with `chmod go-w {}`",
             place.display()
         )));
     }
@@ -343,24 +346,31 @@ fn need_own(stat: &Stat, owner: u32, place: &Path) -> io::Result<()> {
 /// Checks that `name` is the name of an entry: not empty, no slash, not `.` or `..`.
 fn part(name: &OsStr) -> io::Result<&OsStr> {
     let is_part = !name.is_empty() && name != "." && name != ".." && !name.as_bytes().contains(&b'/');
-    is_part.then_some(name).ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "it is not a file name"))
+    is_part.then_some(name).ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "this is not a valid file name"))
 }
 
 fn need_device(stat: &Stat) -> io::Result<()> {
     let file_type = FileType::from_raw_mode(stat.st_mode);
     if !matches!(file_type, FileType::Fifo | FileType::CharacterDevice | FileType::BlockDevice | FileType::Socket) {
-        return Err(io::Error::other(format!("it is {}", file::type_name(file_type))));
+        return Err(io::Error::other(format!("the name belongs to {}", file::type_name(file_type))));
     }
     if is_trusted(stat) {
         Ok(())
     } else {
-        Err(io::Error::other(format!("it is {} that belongs to another user", file::type_name(file_type))))
+        Err(io::Error::other(format!(
+            "the name stands for {} that belongs to another user",
+            file::type_name(file_type)
+        )))
     }
 }
 
 /// Translates ELOOP: with `O_NOFOLLOW`, the kernel reports a symbolic link as "too many symbolic links".
 fn no_link(error: Errno) -> io::Error {
-    if error == Errno::LOOP { io::Error::other("it is a symbolic link, not a regular file") } else { error.into() }
+    if error == Errno::LOOP {
+        io::Error::other("the name belongs to a symbolic link, not to a regular file")
+    } else {
+        error.into()
+    }
 }
 
 /// Returns true if the owner is the caller or root. Root is trusted because it could change everything anyway.

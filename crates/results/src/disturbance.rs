@@ -162,11 +162,11 @@ impl Disturbance {
         self.undisturbed() > 0 && self.is_disturbed(slot)
     }
 
-    /// Returns whether the run allows no verdict because of its disturbed rounds: it has enough rounds for a verdict, but too few
-    /// of them are undisturbed.
+    /// Returns whether the run allows no verdict because of its disturbed rounds: no round is undisturbed, or the run has enough
+    /// rounds for a verdict, but too few of them are undisturbed.
     pub fn forbids_verdict(&self) -> bool {
-        let least = trials_least(1);
-        self.disturbed() > 0 && self.rounds >= least && self.undisturbed() < least
+        let (least, left) = (trials_least(1), self.undisturbed());
+        self.disturbed() > 0 && left < least && (left == 0 || self.rounds >= least)
     }
 
     /// Returns the run without the trials that are left out.
@@ -202,8 +202,8 @@ impl Disturbance {
         });
         let said = said.collect::<Vec<_>>().join("; ");
         let figures = match self.undisturbed() {
-            0 => "these figures come from disturbed trials".to_owned(),
-            left => format!("the figures are from the other {left}"),
+            0 => "all figures come from disturbed rounds".to_owned(),
+            left => format!("siga uses only the other {left}"),
         };
         Some(format!("{said}; {figures}"))
     }
@@ -212,7 +212,7 @@ impl Disturbance {
     pub fn no_verdict(&self) -> Option<String> {
         let words = self.words().filter(|_| self.forbids_verdict())?;
         let (left, least) = (self.undisturbed(), trials_least(1));
-        Some(format!("{words}; a verdict needs {least} undisturbed rounds, and there {} {left}", are(left)))
+        Some(format!("{words}; a verdict needs at least {least} undisturbed rounds, but the run has {left}"))
     }
 
     /// Returns a sentence about the disturbed rounds for the begin of a report; an empty string if no round is disturbed.
@@ -248,10 +248,6 @@ fn usual(trials: &[TrialRecord]) -> Option<Probe> {
 
 fn noun(rounds: usize) -> &'static str {
     if rounds == 1 { "round" } else { "rounds" }
-}
-
-fn are(count: usize) -> &'static str {
-    if count == 1 { "is" } else { "are" }
 }
 
 #[cfg(test)]

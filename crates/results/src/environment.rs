@@ -5,8 +5,8 @@
 //! measuring, and what to do.
 //!
 //! Users show their runs to other people. An environment therefore contains no host name, domain name, address, user name, user
-//! id, serial number or key (`tcp_fastopen_key`). It also lacks the path of the control group, and all boot options except those
-//! in [`names::BOOT_OPTIONS`].
+//! id, serial number or key (`tcp_fastopen_key`). It also lacks the path of the control group, and the values of all boot options
+//! except those in [`names::BOOT_OPTIONS`].
 
 mod compare;
 pub mod names;
@@ -75,6 +75,8 @@ pub struct Kernel {
     pub config: BTreeMap<String, String>,
     /// The options on the kernel's command line, limited to [`names::BOOT_OPTIONS`].
     pub boot: BTreeMap<String, String>,
+    /// The names of all other options on the kernel's command line. Their values may identify the host.
+    pub boot_others: Option<String>,
 }
 
 /// Processors, real or virtual.
@@ -98,6 +100,8 @@ pub struct Cpu {
     pub emulated: Option<bool>,
     /// Maker and product name of the machine (DMI).
     pub machine: Option<String>,
+    /// Maker, version and date of the firmware (DMI).
+    pub firmware: Option<String>,
     /// CPU frequency governors in use; "none" if the frequency cannot be set.
     pub governor: Option<String>,
     /// Driver that sets the CPU frequency.
@@ -229,7 +233,7 @@ impl Environment {
                 format!(
                     "the load average is {load:.2} on {cpus} CPUs: other programs use a varying share of the CPU time"
                 ),
-                format!("stop it, or wait until `uptime` shows less than {limit:.1}"),
+                format!("stop other programs, or wait until the load average in `uptime` is less than {limit:.1}"),
             )
         })
     }
@@ -237,7 +241,7 @@ impl Environment {
     fn single_cpu(&self) -> Option<(String, String)> {
         (self.cpus()? == 1).then(|| {
             (
-                "siga may use only one CPU: client, router and server share it, so every packet costs a context switch"
+                "siga can use only one CPU; client, router and server share this CPU, so every packet costs a context switch"
                     .into(),
                 "use a host with at least two CPUs, or allow siga to use more CPUs (`taskset -cp $$` shows the \
                     allowed CPUs)"
@@ -250,8 +254,10 @@ impl Environment {
         let governor = self.cpu.governor.as_deref()?;
         (!["performance", "none"].contains(&governor)).then(|| {
             (
-                format!("the CPU frequency governor is {governor}: the CPUs lower their frequency while a path waits"),
-                "as root: cpupower frequency-set --governor performance".into(),
+                format!(
+                    "the CPU frequency governor is {governor}, so the CPUs lower their frequency while a path waits"
+                ),
+                "run as root: cpupower frequency-set --governor performance".into(),
             )
         })
     }
@@ -259,8 +265,8 @@ impl Environment {
     fn debug_build(&self) -> Option<(String, String)> {
         (self.program.profile == "debug").then(|| {
             (
-                "this is a debug build: siga itself uses most of the time, not the path".into(),
-                "build with `cargo build --release`".into(),
+                "this is a debug build of siga, so siga itself uses most of the measured time".into(),
+                "build siga with `cargo build --release`".into(),
             )
         })
     }
@@ -289,11 +295,11 @@ impl Environment {
         (setting("net.ipv4.tcp_congestion_control")? == "bbr" && setting("net.core.default_qdisc")? != "fq").then(
             || {
                 (
-                    "the default TCP congestion control is bbr, but the default queueing discipline is not fq: bbr \
-                        then paces by timers, which lowers the rate between existing hosts, namespaces or containers \
-                        by a third or more (paths that siga builds set their own)"
+                    "the default TCP congestion control is bbr, but the default queueing discipline is not fq, so bbr paces \
+                        with timers; this lowers the rate between existing hosts, namespaces or containers by a third or more \
+                        (paths that siga builds are not affected)"
                         .into(),
-                    "as root: sysctl -w net.ipv4.tcp_congestion_control=cubic".into(),
+                    "run as root: sysctl -w net.ipv4.tcp_congestion_control=cubic".into(),
                 )
             },
         )

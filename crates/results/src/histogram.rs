@@ -95,7 +95,7 @@ pub fn decode(text: &str) -> Result<Histogram<u64>> {
 fn check_header(bytes: &[u8]) -> Result<()> {
     let damaged = |what: String| Err(Error::environment(format!("damaged histogram: {what}")));
     let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else {
-        return damaged(format!("{} bytes are too short for a header", bytes.len()));
+        return damaged(format!("{} bytes are too few for a header", bytes.len()));
     };
     let number = |at: usize, width: usize| {
         header[at..at + width].iter().fold(0_u64, |number, &byte| number << 8 | u64::from(byte))
@@ -105,12 +105,12 @@ fn check_header(bytes: &[u8]) -> Result<()> {
     }
     let (length, there) = (number(4, 4), bytes.len() - HEADER_BYTES);
     if length != there as u64 {
-        return damaged(format!("its length says {length} bytes, and there are {there}"));
+        return damaged(format!("the header says {length} bytes, but the data have {there} bytes"));
     }
     let (digits, greatest) = (number(12, 4), number(24, 8));
     if digits > u64::from(DIGITS_MAX) || greatest > limits::LATENCY_NS_MAX {
         return damaged(format!(
-            "{digits} digits up to {greatest}, beyond {DIGITS_MAX} up to {}",
+            "{digits} digits and values up to {greatest} exceed the limits of {DIGITS_MAX} digits and {}",
             limits::LATENCY_NS_MAX
         ));
     }
@@ -137,10 +137,10 @@ mod tests {
         histogram.saturating_record(12_345);
         let whole = STANDARD.decode(encode(&histogram).unwrap()).unwrap();
         let damages: [(usize, &[u8], &str); 5] = [
-            (4, &0xffff_fff0_u32.to_be_bytes(), "length"),
-            (4, &0_u32.to_be_bytes(), "length"),
+            (4, &0xffff_fff0_u32.to_be_bytes(), "the header says"),
+            (4, &0_u32.to_be_bytes(), "the header says"),
             (12, &5_u32.to_be_bytes(), "5 digits"),
-            (24, &u64::MAX.to_be_bytes(), "digits up to 18446744073709551615"),
+            (24, &u64::MAX.to_be_bytes(), "values up to 18446744073709551615"),
             // A header of compressed data, whose size is unknown until it is decompressed.
             (0, &0x1c84_9314_u32.to_be_bytes(), "do not begin with a histogram header"),
         ];
@@ -151,7 +151,7 @@ mod tests {
             assert!(error.exit_status() == 3 && error.message().contains(words), "{at}: {error}");
         }
         let error = decode(&STANDARD.encode(&whole[..39])).unwrap_err();
-        assert!(error.message().contains("too short for a header"), "{error}");
+        assert!(error.message().contains("too few for a header"), "{error}");
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod answers;
 mod comparison;
 mod decide;
 mod figures;
+pub mod hosts;
 mod mean;
 mod metric;
 mod noise;
@@ -66,10 +67,10 @@ pub fn runs_varying(base: &Run, new: &Run, vary: &[Vary]) -> Result<Comparison> 
     let names = [base, new].map(|run| run.directory.display().to_string());
     if base.directory.canonicalize().is_ok_and(|own| new.directory.canonicalize().is_ok_and(|other| own == other)) {
         return Err(Error::usage(format!(
-            "{} and {} name the same run, so there is nothing to compare",
+            "{} and {} are the same run, so there is nothing to compare",
             names[0], names[1]
         ))
-        .hint("an A/A comparison needs two measurements of the same setting: `siga run --level plain,aa`"));
+        .hint("to compare a setting with itself, measure it twice: `siga run --level plain,aa`"));
     }
     if pairs.is_empty() {
         let first = |cells: &[Cell]| cells.first().map_or("no trial".to_owned(), ToString::to_string);
@@ -83,7 +84,9 @@ pub fn runs_varying(base: &Run, new: &Run, vary: &[Vary]) -> Result<Comparison> 
         let alone = cells.iter().filter(|cell| !paired.contains(cell));
         let why = |cell: &Cell| {
             let reason = other.skipped.iter().rev().find(|skipped| skipped.cell == *cell);
-            reason.map(|skipped| format!("; the other: {}", skipped.reason.replace("\n  ", "; "))).unwrap_or_default()
+            reason
+                .map(|skipped| format!("; reason in the other run: {}", skipped.reason.replace("\n  ", "; ")))
+                .unwrap_or_default()
         };
         alone.map(|cell| (cell.clone(), format!("only in {run}{}", why(cell)))).collect::<Vec<_>>()
     };
@@ -151,7 +154,7 @@ pub fn shown(run: &Run) -> Result<Vec<Comparison>> {
 fn within_run(run: &Run, subject: Subject, base: &str, new: &str) -> Result<Comparison> {
     if base == new {
         return Err(Error::usage(format!("`{base}` cannot be compared with itself"))
-            .hint("an A/A comparison needs two measurements of the same setting: `siga run --level plain,aa`"));
+            .hint("to compare a setting with itself, measure it twice: `siga run --level plain,aa`"));
     }
     let cells = run.cells();
     if cells.is_empty() {
@@ -170,7 +173,7 @@ fn within_run(run: &Run, subject: Subject, base: &str, new: &str) -> Result<Comp
                 run.directory.display()
             ))
             .hint(format!(
-                "the run has these levels: {}; and these paths: {}",
+                "the run has these levels: {}; and it has these paths: {}",
                 list(Subject::Levels),
                 list(Subject::Paths)
             )));
@@ -183,7 +186,7 @@ fn within_run(run: &Run, subject: Subject, base: &str, new: &str) -> Result<Comp
     }
     let paired: HashSet<&Cell> = pairs.iter().flat_map(|(base, new)| [base, new]).collect();
     let alone = sides.base.iter().chain(&sides.new).filter(|cell| !paired.contains(cell));
-    let skipped = alone.map(|cell| (cell.clone(), "the other side has no such cell".to_owned())).collect();
+    let skipped = alone.map(|cell| (cell.clone(), "the other side does not have this cell".to_owned())).collect();
     table::compare((subject, &[]), (run, base), (run, new), &pairs, skipped)
 }
 

@@ -15,6 +15,7 @@ pub mod directory;
 pub mod disturbance;
 pub mod environment;
 pub mod histogram;
+pub mod import;
 pub mod judge;
 pub mod limits;
 pub mod record;

@@ -10,7 +10,7 @@ mod offered;
 mod series;
 
 pub use chains::{ChainNode, ChainTree, ChainsRecord, Owner};
-pub use command::{CommandRecord, NamedProcesses, Usage};
+pub use command::{CommandRecord, FigureRecord, HostActivity, NamedProcesses, Usage, WorkRecord};
 pub use counters::total;
 pub use counters::{DEVICE_COUNTERS, GuestTimes, LoadCounts, ProcessCpu};
 pub use host::{HostRecord, Probe, RunQueueDelay};
@@ -19,6 +19,7 @@ pub use offered::OfferedRecord;
 pub use series::{SeriesCpu, SeriesRecord};
 
 use serde::{Deserialize, Serialize};
+use siga_plan::command::figure::FigureKey;
 use siga_plan::matrix::Cell;
 use siga_plan::workload::Shape;
 use std::collections::BTreeMap;
@@ -119,6 +120,17 @@ impl TrialRecord {
     pub fn directions(&self) -> Option<(f64, f64)> {
         let rate = |bytes: u64| bytes as f64 * 1e3 / self.elapsed_ns.max(1) as f64;
         (self.cell.workload.shape() == Some(Shape::Strb)).then(|| (rate(self.client.sent), rate(self.client.received)))
+    }
+
+    /// Returns the figures that the command printed, with those per unit of its work.
+    pub fn figures(&self) -> Vec<(FigureKey, f64)> {
+        let cpu_ns = self.cpu.client.run_ns.saturating_add(self.cpu.server.run_ns);
+        self.command.as_ref().map(|used| used.figures(self.elapsed_ns, cpu_ns)).unwrap_or_default()
+    }
+
+    /// Returns true if the trial is that of a command with a server, so that two sides are charged.
+    pub fn has_server(&self) -> bool {
+        self.command.as_ref().is_some_and(|used| used.server.is_some())
     }
 
     /// Returns the number of units completed per second.

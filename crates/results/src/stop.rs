@@ -3,7 +3,7 @@
 //!
 //! A comparison of two cells is settled (needs no more trials) when both conditions hold, or when each cell has
 //! `limits::STOP_TRIALS_MAX` trials:
-//! - The 95% intervals of the ratios of rate and of CPU time extend at most 1% to either side of the ratio.
+//! - The 95% intervals of the ratios of rate, of CPU time and of the figures of commands extend at most 1% to either side of the ratio.
 //! - There are enough trials that the smallest possible p of a main figure stays below 0.05 after the adjustment for all main
 //!   figures of the comparison. This holds even if no other figure differs, which is when the adjustment raises the smallest p
 //!   most.
@@ -19,8 +19,11 @@ use crate::record::TrialRecord;
 use crate::stats::adjust::trials_least;
 use crate::store::Run;
 use crate::summary::{base_of, cpu_ms};
+use siga_plan::command::Command;
+use siga_plan::command::figure::FigureKey;
 use siga_plan::level::Level;
 use siga_plan::matrix::Cell;
+use siga_plan::plan::Plan;
 use std::collections::HashSet;
 
 /// Maximum half width of a 95% interval with which a comparison can be settled, as a fraction of the ratio.
@@ -41,14 +44,15 @@ pub struct Needed {
 pub const TRIALS_ALONE: usize = 6;
 
 /// Returns the number of trials that a run of these cells needs before it can stop.
-pub fn needed(levels: &[Level], cells: &[Cell]) -> Needed {
-    needed_by(&pairs(levels, cells), cells)
+pub fn needed(plan: &Plan, levels: &[Level], cells: &[Cell]) -> Needed {
+    needed_by(plan, &pairs(levels, cells), cells)
 }
 
-fn needed_by(comparisons: &[Vec<(Cell, Cell)>], cells: &[Cell]) -> Needed {
+fn needed_by(plan: &Plan, comparisons: &[Vec<(Cell, Cell)>], cells: &[Cell]) -> Needed {
+    let of_command = |cell: &Cell| plan.command_of(cell).map_or(0, Command::figure_count);
     let figures = comparisons
         .iter()
-        .map(|pairs| pairs.iter().map(|(_, new)| Metric::main_of(new.workload).count()).sum())
+        .map(|pairs| pairs.iter().map(|(_, new)| Metric::main_of(new.workload).count() + of_command(new)).sum())
         .max()
         .unwrap_or(0);
     let compared = compared(comparisons);
@@ -65,7 +69,7 @@ fn compared(comparisons: &[Vec<(Cell, Cell)>]) -> HashSet<&Cell> {
 pub fn unsettled(run: &Run, cells: &[Cell]) -> HashSet<Cell> {
     let rounds = Rounds::new(run);
     let comparisons = pairs(&run.levels, cells);
-    let least = needed_by(&comparisons, cells).trials;
+    let least = needed_by(&run.plan, &comparisons, cells).trials;
     // If most rounds are disturbed, no interval can settle a comparison.
     let undecidable = rounds.disturbance.forbids_verdict();
     let mut open: HashSet<Cell> = HashSet::new();
@@ -90,12 +94,26 @@ pub fn unsettled(run: &Run, cells: &[Cell]) -> HashSet<Cell> {
 }
 
 fn is_settled(rounds: &[(&TrialRecord, &TrialRecord)], least: usize) -> bool {
-    let narrow = |figure: fn(&TrialRecord) -> f64| {
+    let narrow = |figure: &dyn Fn(&TrialRecord) -> f64| {
         let ratios: Vec<f64> = rounds.iter().map(|(base, new)| (figure(new) / figure(base)).ln()).collect();
+        // A figure that is zero in a trial has no ratio, so further trials cannot settle it.
+        if ratios.iter().any(|ratio| !ratio.is_finite()) {
+            return true;
+        }
         let half = Judgement::paired(&ratios).and_then(|judgement| judgement.half_width());
         half.is_some_and(|half| half <= HALF_WIDTH)
     };
-    rounds.len() >= least && narrow(TrialRecord::rate) && narrow(cpu_ms)
+    let first = rounds.first().map(|(base, _)| base.figures()).unwrap_or_default();
+    let narrow_figure = |key: FigureKey| {
+        let value = |trial: &TrialRecord| {
+            trial.figures().into_iter().find(|(other, _)| *other == key).map_or(0.0, |(_, value)| value)
+        };
+        narrow(&value)
+    };
+    rounds.len() >= least
+        && narrow(&TrialRecord::rate)
+        && narrow(&cpu_ms)
+        && first.into_iter().all(|(key, _)| narrow_figure(key))
 }
 
 #[cfg(test)]
@@ -119,7 +137,7 @@ mod tests {
     fn a_comparison_continues_until_its_interval_is_narrow() {
         let cells: Vec<Cell> = run(1, 0).trials.into_iter().map(|trial| trial.cell).collect();
         // One pair of cells with three main figures: ceil(log2(2 x 3 / 0.05)).
-        assert_eq!(needed(&[], &cells), Needed { figures: 3, trials: 7, alone: 0 });
+        assert_eq!(needed(&Plan::default(), &[], &cells), Needed { figures: 3, trials: 7, alone: 0 });
         let least = 7;
         assert_eq!(unsettled(&run(least - 1, 4), &cells).len(), 2, "too few rounds, however narrow");
         assert_eq!(unsettled(&run(least, 4), &cells).len(), 0);

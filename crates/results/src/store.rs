@@ -71,8 +71,8 @@ const END: &str = "end.json";
 pub const TEMPORARY: [&str; 4] = ["plan.part", "environment.part", "levels.part", "end.part"];
 /// Names of the files to which records are appended.
 pub const RECORDS: [&str; 3] = [TRIALS, PATHS, SKIPPED];
-const ELSEWHERE: &str = "name a directory that you own and can write to with --out";
-const GO_ON: &str = "resume as the user who began the run, or begin a new run with --out";
+const ELSEWHERE: &str = "with --out, choose a directory that you own and can write to";
+const GO_ON: &str = "resume the run as the user who started it, or start a new run with --out";
 
 /// The contents of `end.json`.
 #[derive(serde::Deserialize)]
@@ -342,9 +342,10 @@ pub fn is_run(directory: &Path) -> bool {
 /// # Errors
 /// Returns an error of kind `Usage` if there is no such run.
 pub fn newest(runs: &Path) -> Result<PathBuf> {
-    let hint = "name a run directory with --run DIR";
-    let none =
-        |why: String| Error::usage(format!("there is no run with a trial below {}/{why}", runs.display())).hint(hint);
+    let hint = "choose a run directory with --run DIR";
+    let none = |why: String| {
+        Error::usage(format!("there is no run with a finished trial in {}/{why}", runs.display())).hint(hint)
+    };
     let all = Directory::open(runs).and_then(|all| Ok((all.names()?, all)));
     let (names, all) = all.map_err(|error| none(format!(": {error}")))?;
     let begun = |name| {
@@ -369,10 +370,13 @@ fn drop_repeated(trials: &mut Vec<TrialRecord>, place: &Path) -> Option<String> 
     trials.retain(|trial| seen.insert((trial.cell.clone(), trial.round)));
     let words = match all - trials.len() {
         0 => return None,
-        1 => "1 trial repeats".to_owned(),
-        repeated => format!("{repeated} trials repeat"),
+        1 => "1 trial has".to_owned(),
+        repeated => format!("{repeated} trials have"),
     };
-    Some(format!("{}: {words} a cell and round; the first counts", place.display()))
+    Some(format!(
+        "{}: {words} the same cell and round as an earlier trial; siga uses only the earlier one",
+        place.display()
+    ))
 }
 
 fn cannot_make(directory: &Path, error: &io::Error) -> Error {
@@ -383,7 +387,7 @@ fn cannot_make(directory: &Path, error: &io::Error) -> Error {
 
 fn no_run(directory: &Path, error: &io::Error) -> Error {
     Error::usage(format!("{} is not a run directory: cannot read {PLAN}: {error}", directory.display()))
-        .hint("name a run directory; `siga run` prints its name at the end")
+        .hint("use the directory of a run; `siga run` prints the name of the directory at the end")
 }
 
 fn open_run(directory: &Path) -> Result<Directory> {
@@ -439,9 +443,8 @@ fn same_environment(begun: &Environment, now: &Environment) -> Result<()> {
     match changed.as_slice() {
         [] => Ok(()),
         changed => {
-            Err(Error::environment(format!("this host has changed since the run began: {}", changed.join("; "))).hint(
-                "new trials would not be comparable with the recorded ones; begin a new run, or restore the \
-                    host's settings",
+            Err(Error::environment(format!("this host has changed since the run started: {}", changed.join("; "))).hint(
+                "siga could not compare new trials with the recorded trials; start a new run, or restore the host's settings",
             ))
         }
     }
@@ -454,8 +457,8 @@ fn same_levels(directory: &Directory, plan: &Plan) -> Result<()> {
     let place = directory.place(LEVELS);
     let levels = plan.matrix()?.levels;
     match levels.iter().find(|level| !begun.contains(level)) {
-        Some(level) => Err(Error::usage(format!("level {} has changed since the run began", level.name))
-            .hint(format!("{} contains the recorded level; restore the level, or begin a new run", place.display()))),
+        Some(level) => Err(Error::usage(format!("level {} has changed since the run started", level.name))
+            .hint(format!("{} contains the recorded level; restore the level, or start a new run", place.display()))),
         None => Ok(()),
     }
 }
@@ -481,7 +484,7 @@ fn write_whole(directory: &Directory, name: &str, text: &str, most: u64) -> Resu
         Error::environment(format!("cannot write {}: {why}", directory.place(name).display()))
     };
     if text.len() as u64 > most {
-        return Err(cannot(&format!("it would have more than {most} bytes")));
+        return Err(cannot(&format!("the file would have more than {most} bytes")));
     }
     let stem = name.split('.').next().unwrap_or(name);
     directory.replace(name, &format!("{stem}.part"), text.as_bytes()).map_err(|error| cannot(&error))
@@ -499,12 +502,12 @@ fn append<T: Serialize>(file: &mut File, value: &T, path: &Path) -> Result<()> {
             "cannot write {}: a record may have at most {line} bytes, and the file at most {file} bytes",
             path.display()
         ))
-        .hint("earlier trials are kept; split the plan into several runs"));
+        .hint("siga keeps the earlier trials; split the plan into several runs"));
     }
     file.write_all(&line).map_err(|error| {
         let _ = file.set_len(before);
         Error::environment(format!("cannot write {}: {error}", path.display()))
-            .hint("earlier trials are kept; free disk space, then resume with `siga run --resume DIR`")
+            .hint("siga keeps the earlier trials; free disk space, then resume with `siga run --resume DIR`")
     })
 }
 
@@ -520,7 +523,7 @@ fn read_lines<T: DeserializeOwned>(directory: &Directory, name: &'static str, cu
     };
     let most = limits::RECORDS_BYTES_MAX;
     if file.metadata().map_err(cannot)?.len() > most {
-        return Err(cannot(io::Error::other(format!("it has more than {most} bytes"))));
+        return Err(cannot(io::Error::other(format!("the file has more than {most} bytes"))));
     }
     let mut reader = BufReader::new(file.take(most));
     let (mut values, mut line, mut whole) = (Vec::new(), Vec::new(), 0);
@@ -530,8 +533,9 @@ fn read_lines<T: DeserializeOwned>(directory: &Directory, name: &'static str, cu
         if line.last() != Some(&b'\n') {
             if bytes == limits::RECORD_BYTES_MAX {
                 let words = format!("{} line {number} has {bytes} bytes or more", path.display());
-                return Err(Error::environment(words)
-                    .hint("this is longer than any record of siga; remove the line to ignore it"));
+                return Err(
+                    Error::environment(words).hint("the records of siga are shorter; remove the line to ignore it")
+                );
             }
             if bytes > 0 {
                 let words = format!("{}: the last line is incomplete ({bytes} bytes)", path.display());

@@ -24,6 +24,7 @@ use crate::stats::{Estimate, estimate_positive, lower_median};
 use crate::store::Run;
 use siga_model::error::Result;
 use siga_plan::accounting::AccountingMethod;
+use siga_plan::command::figure::FigureKey;
 use siga_plan::matrix::Cell;
 use siga_plan::workload::Unit;
 
@@ -57,6 +58,8 @@ pub struct Summary {
     pub drops: u64,
     /// Flaws of the cell's trials in words, each with the number of trials that had the flaw.
     pub flags: Vec<(String, usize)>,
+    /// Figures that a command printed, with those per unit of its work.
+    pub figures: Vec<FigureSummary>,
     /// The record of the median trial.
     pub median: TrialRecord,
 }
@@ -66,6 +69,28 @@ impl Summary {
     /// guests' stacks do not count them.
     pub fn retransmits(&self) -> Option<u64> {
         self.median.cpu.guests.is_none().then(|| self.median.retransmits())
+    }
+}
+
+/// A figure of a command in the trials of a cell.
+#[derive(Debug, Clone, Copy)]
+pub struct FigureSummary {
+    /// Name and unit.
+    pub key: FigureKey,
+    /// The value in the median trial.
+    pub value: f64,
+    /// Mean over the trials, with its 95% interval.
+    pub estimate: Estimate,
+}
+
+impl FigureSummary {
+    fn of(trials: &[&TrialRecord], median: &TrialRecord) -> Vec<Self> {
+        let one = |(key, value): (FigureKey, f64)| {
+            let of_trial = |trial: &&TrialRecord| trial.figures().into_iter().find(|(other, _)| *other == key);
+            let values: Vec<f64> = trials.iter().filter_map(of_trial).map(|(_, value)| value).collect();
+            Some(Self { key, value, estimate: estimate_positive(&values)? })
+        };
+        median.figures().into_iter().filter_map(one).collect()
     }
 }
 
@@ -229,6 +254,7 @@ fn summarize(
         errors: total(all().flat_map(|trial| [trial.client.errors(), trial.server.resets, trial.server.short_reads])),
         drops: median.drops,
         flags,
+        figures: FigureSummary::of(trials, median),
         median: median.clone(),
     })
 }

@@ -395,7 +395,7 @@ fn a_counter_with_every_trial_on_one_side_is_not_lost_among_the_other_figures() 
     const COMPARISONS: usize = 300;
     let (noise, mut random) = (Noise::of(&data()), Random(8));
     let slower = |metric, _: usize| match metric {
-        Metric::Rate => 0.8,
+        Metric::Rate | Metric::Figure(_) => 0.8,
         ROUTER => 2.4,
         Metric::P50
         | Metric::P99

@@ -65,7 +65,7 @@ fn a_round_is_left_out_as_a_whole() {
     }
     let seen = Disturbance::of(&trials);
     assert_eq!((seen.rounds(), seen.disturbed(), seen.undisturbed()), (16, 5, 11));
-    let words = "the hypervisor took 12% of the CPU time in 5 of 16 rounds; the figures are from the other 11";
+    let words = "the hypervisor took 12% of the CPU time in 5 of 16 rounds; siga uses only the other 11";
     assert_eq!(seen.words().as_deref(), Some(words));
     assert_eq!(seen.sentence(), format!("Disturbed: {words}."));
     let run = crate::testing::run("run", trials);
@@ -83,18 +83,23 @@ fn too_few_undisturbed_rounds_allow_no_verdict() {
     assert!(!run(6, 12).forbids_verdict() && run(7, 12).forbids_verdict());
     assert_eq!(
         run(7, 12).sentence(),
-        "No verdict: processes outside the run used 62% of the CPU time in 7 of 12 rounds; the figures are from the other 5; a \
-         verdict needs 6 undisturbed rounds, and there are 5."
+        "No verdict: processes outside the run used 62% of the CPU time in 7 of 12 rounds; siga uses only the other 5; a \
+         verdict needs at least 6 undisturbed rounds, but the run has 5."
     );
     let all = run(12, 12);
     assert!(all.forbids_verdict() && !all.leaves_out((0, 3)), "the report still has figures");
     assert!(
-        all.sentence().contains("in 12 of 12 rounds; these figures come from disturbed trials"),
+        all.sentence().contains("in 12 of 12 rounds; all figures come from disturbed rounds"),
         "{}",
         all.sentence()
     );
     let short = run(1, 3);
     assert!(!short.forbids_verdict() && short.leaves_out((0, 0)), "three rounds allow no verdict in any case");
+    assert_eq!(
+        run(3, 3).sentence(),
+        "No verdict: processes outside the run used 62% of the CPU time in 3 of 3 rounds; all figures come from disturbed \
+         rounds; a verdict needs at least 6 undisturbed rounds, but the run has 0."
+    );
     assert_eq!(run(0, 12).sentence(), "");
 }
 

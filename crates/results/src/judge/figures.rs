@@ -51,7 +51,8 @@ impl<'a> Figures<'a> {
         self.rounds.of(cell).sound.iter().map(|(slot, trial)| (*slot, *trial))
     }
 
-    /// Returns the accounting method of a trial's CPU times, and the figures of the trial in the order of `Metric::ALL`.
+    /// Returns the accounting method of a trial's CPU times, and the figures of the trial in the order of `Metric::ALL`, then
+    /// those of its command.
     ///
     /// # Errors
     /// Returns an error of kind `Environment` if a histogram is damaged.
@@ -59,7 +60,7 @@ impl<'a> Figures<'a> {
         let cpu = self.cpu(trial);
         let latency = histogram::decode(&trial.latency).map_err(|error| {
             let place = format!("{}: {}, trial of {}", self.run.directory.display(), trial.cell, trial.at);
-            error.at(place).hint("the run was changed after siga wrote it; do not use it")
+            error.at(place).hint("the run directory was changed after siga wrote it; do not use this run")
         })?;
         let latency = histogram::percentiles(&latency);
         let partner = || {
@@ -67,7 +68,9 @@ impl<'a> Figures<'a> {
             base.sound.get(&trial.slot()).copied()
         };
         let one = |&metric: &Metric| Some((metric, figure(trial, &cpu, &latency, metric, partner)?));
-        Ok((cpu.method, Metric::ALL.iter().filter_map(one).collect()))
+        let own = Metric::ALL.iter().filter_map(one);
+        let of_command = trial.figures().into_iter().map(|(key, value)| (Metric::Figure(key), value));
+        Ok((cpu.method, own.chain(of_command).collect()))
     }
 
     fn cpu(&self, trial: &TrialRecord) -> Cpu {
@@ -113,11 +116,16 @@ fn figure<'a>(
         Metric::Sent => trial.datagrams().map(|seen| seen.send_rate),
         Metric::Loss => trial.datagrams().map(|seen| seen.loss()),
         Metric::Jitter => trial.datagrams().and_then(|seen| seen.jitter_us),
+        Metric::Figure(key) => trial.figures().into_iter().find(|(other, _)| *other == key).map(|(_, value)| value),
         // No unit was completed, so there is nothing to divide by.
         Metric::Cpu(..) if trial.cpu_units() <= 0.0 => None,
         Metric::Cpu(Part::Total, mode) => Some(part(&cpu.total, mode)),
-        // A command has no ends of a path: all its processes are the total.
-        Metric::Cpu(Part::Client | Part::Router | Part::Server, _) if trial.cell.workload.is_command() => None,
+        // A command without a server has one side only: all its processes are the total.
+        Metric::Cpu(Part::Client | Part::Router | Part::Server, _)
+            if trial.cell.workload.is_command() && !trial.has_server() =>
+        {
+            None
+        }
         Metric::Cpu(of, mode) => match cpu.method {
             AccountingMethod::Profile | AccountingMethod::Tick | AccountingMethod::Processes => {
                 component(cpu, of).map(|component| part(component, mode))
@@ -170,20 +178,20 @@ mod tests {
         crate::testing::run("run", trials)
     }
 
-    fn all(run: &Run, index: usize, method: Option<AccountingMethod>) -> Vec<(&'static str, f64)> {
+    fn all(run: &Run, index: usize, method: Option<AccountingMethod>) -> Vec<(String, f64)> {
         let (_, figures) = Figures::new(run, method).of(&run.trials[index]).unwrap();
-        figures.into_iter().map(|(metric, value)| (metric.name(), value)).collect()
+        figures.into_iter().map(|(metric, value)| (metric.name().to_owned(), value)).collect()
     }
 
     /// Returns all CPU figures of a trial with their names.
-    fn cpu_figures(run: &Run, index: usize, method: Option<AccountingMethod>) -> Vec<(&'static str, f64)> {
+    fn cpu_figures(run: &Run, index: usize, method: Option<AccountingMethod>) -> Vec<(String, f64)> {
         let all = all(run, index, method).into_iter();
         all.filter(|(name, _)| name.contains("cpu") || name.contains("virtual") || name.ends_with("_cp")).collect()
     }
 
     #[track_caller]
-    fn assert_figure(figures: &[(&str, f64)], name: &str, wanted: Option<f64>) {
-        let found = figures.iter().find(|(other, _)| *other == name).map(|(_, value)| *value);
+    fn assert_figure(figures: &[(String, f64)], name: &str, wanted: Option<f64>) {
+        let found = figures.iter().find(|(other, _)| other == name).map(|(_, value)| *value);
         match (found, wanted) {
             (Some(found), Some(wanted)) => assert!((found - wanted).abs() < 1e-9, "{name}: {found}, not {wanted}"),
             (found, wanted) => assert_eq!(found, wanted, "{name}"),
@@ -208,7 +216,10 @@ mod tests {
         assert_figure(&first, "client_cpu", Some(0.4));
         assert_figure(&second, "client_cpu", Some(0.5));
         assert_figure(&second, "router_virtual", None);
-        assert_eq!(alone.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["cpu_total", "cpu_virtual", "cpu_cp"]);
+        assert_eq!(
+            alone.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
+            ["cpu_total", "cpu_virtual", "cpu_cp"]
+        );
         assert_figure(&alone, "cpu_total", Some(1.5));
     }
 
@@ -243,7 +254,7 @@ mod tests {
         let routed = crate::testing::trial("veth-routed", 0, 1, None);
         let run = run(vec![idle, routed]);
         assert_eq!(cpu_figures(&run, 0, None), []);
-        assert_eq!(all(&run, 0, None), [("rate", 0.0)]);
+        assert_eq!(all(&run, 0, None), [("rate".to_owned(), 0.0)]);
         assert_figure(&cpu_figures(&run, 1, Some(AccountingMethod::Subtract)), "client_cpu", None);
     }
 
@@ -274,5 +285,14 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), Metric::ALL.len());
+        let figure = |name: &str| {
+            let text =
+                format!("command = ['a']\n[[figures]]\nname = '{name}'\nunit = 's'\nbetter = 'lower'\nelapsed = true");
+            toml::from_str::<siga_plan::command::Command>(&text).unwrap().check()
+        };
+        assert!(figure("time").is_ok());
+        for name in names {
+            assert!(figure(name).is_err(), "a figure of a command has the name {name} of a metric of siga");
+        }
     }
 }

@@ -1,9 +1,10 @@
 //! The figures that are compared, with their names and units.
 
+use siga_plan::command::figure::{Better, FigureKey};
 use siga_plan::work::Work;
 use siga_plan::workload::Unit;
 
-/// A figure that is compared. Less is better for every judged figure except rates.
+/// A figure that is compared. Less is better for every judged figure except rates and figures of commands that say otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Metric {
     /// Units per second.
@@ -26,6 +27,8 @@ pub enum Metric {
     Jitter,
     /// CPU milliseconds per unit (transaction or megabyte) that one part of the system used in one mode.
     Cpu(Part, Mode),
+    /// A figure that a command printed, or a figure per unit of its work.
+    Figure(FigureKey),
 }
 
 /// The part of the system that used the CPU time.
@@ -55,7 +58,7 @@ pub enum Mode {
 }
 
 impl Metric {
-    /// All metrics, in the order of tables and files.
+    /// All metrics that siga measures itself, in the order of tables and files. Figures of commands follow them.
     pub const ALL: &[Self] = &[
         Self::Rate,
         Self::P50,
@@ -86,17 +89,18 @@ impl Metric {
     /// CPU time of the whole system.
     pub const TOTAL: Self = Self::Cpu(Part::Total, Mode::All);
 
-    /// The main metrics: those that the question of a comparison is about. All other metrics are exploratory.
+    /// The main metrics of siga's own: those that the question of a comparison is about. Figures of commands are main metrics, too.
+    /// All other metrics are exploratory.
     pub const MAIN: &[Self] = &[Self::Rate, Self::P99, Self::Streams, Self::TOTAL];
 
-    /// Returns the main metrics that a workload has.
+    /// Returns the main metrics of siga's own that a workload has.
     pub fn main_of(workload: Work) -> impl Iterator<Item = Self> {
         Self::MAIN.iter().copied().filter(move |metric| *metric != Self::Streams || workload.beside() > 0)
     }
 
     /// Returns true for a main metric. The main figures of a comparison are judged first; the exploratory ones are adjusted apart.
     pub fn is_main(self) -> bool {
-        Self::MAIN.contains(&self)
+        Self::MAIN.contains(&self) || matches!(self, Self::Figure(_))
     }
 
     /// Returns true if the metric gets verdicts. The others are figures of the trials only: a ratio of losses says nothing when one
@@ -105,7 +109,7 @@ impl Metric {
         !matches!(self, Self::Sent | Self::Loss | Self::Jitter)
     }
 
-    /// Returns the metrics that get verdicts, in the order of tables and files.
+    /// Returns the metrics of siga's own that get verdicts, in the order of tables and files.
     pub fn judged() -> impl Iterator<Item = Self> {
         Self::ALL.iter().copied().filter(|metric| metric.is_judged())
     }
@@ -122,8 +126,9 @@ impl Metric {
     }
 
     /// Returns the name in tables and files: `rate`, `p99`, `cpu_total`, `router_virtual`.
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &str {
         match self {
+            Self::Figure(key) => key.name.as_str(),
             Self::Rate => "rate",
             Self::P50 => "p50",
             Self::P99 => "p99",
@@ -152,8 +157,9 @@ impl Metric {
     }
 
     /// Returns the name of the unit in which reports show the metric's values: `trans/sec`, `us`, `ms/MB`.
-    pub fn unit(self, workload: Work) -> &'static str {
+    pub fn unit(&self, workload: Work) -> &str {
         match self {
+            Self::Figure(key) => key.unit.as_str(),
             Self::Rate => workload.unit().rate_name(),
             Self::Streams | Self::ToServer | Self::ToClient | Self::Sent => Unit::Megabyte.rate_name(),
             Self::P50 | Self::P99 | Self::Jitter => "us",
@@ -175,6 +181,10 @@ impl Metric {
 
     /// Returns true if a higher value is better.
     pub fn more_is_better(self) -> bool {
-        matches!(self, Self::Rate | Self::Streams | Self::ToServer | Self::ToClient)
+        match self {
+            Self::Rate | Self::Streams | Self::ToServer | Self::ToClient => true,
+            Self::Figure(key) => key.better == Better::Higher,
+            Self::P50 | Self::P99 | Self::Sent | Self::Loss | Self::Jitter | Self::Cpu(..) => false,
+        }
     }
 }

@@ -25,10 +25,11 @@ use crate::store::Run;
 use crate::summary;
 use siga_model::error::Result;
 use siga_plan::accounting::AccountingMethod;
+use siga_plan::command::Command;
 use siga_plan::level::Level;
 use siga_plan::matrix::Cell;
 use siga_plan::route::Route;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
 
 /// Maximum noise floor of rates for which no caution is shown, as a fraction of the ratio.
@@ -186,6 +187,18 @@ fn disturbed(subject: Subject, base: &Side<'_>, new: &Side<'_>) -> Vec<(PathBuf,
     sides.into_iter().map(of).filter(|(_, disturbance)| disturbance.disturbed() > 0).collect()
 }
 
+/// Returns the figures of a command that at least one side has, in the order of the plan; those per unit of work come last.
+fn figures_of(command: Option<&Command>, base: &Values, new: &Values) -> Vec<Metric> {
+    let all: BTreeSet<Metric> = base.keys().chain(new.keys()).copied().collect();
+    let mut all: Vec<Metric> = all.into_iter().filter(|metric| matches!(metric, Metric::Figure(_))).collect();
+    let figures = command.map(|command| command.figures.as_slice()).unwrap_or_default();
+    all.sort_by_key(|metric| {
+        let place = figures.iter().position(|figure| figure.name.as_str() == metric.name());
+        place.unwrap_or(figures.len())
+    });
+    all
+}
+
 struct Table {
     subject: Subject,
     drafts: Vec<Draft>,
@@ -204,7 +217,8 @@ impl Table {
         let (sample, others) = (base.sample(own)?, new.sample(other)?);
         for (side, cell, sample) in [(base, own, &sample), (new, other, &others)] {
             if sample.values.is_empty() {
-                self.skipped.push((cell.clone(), format!("no sound trial in {}: {}", side.name, side.flaw(cell))));
+                self.skipped
+                    .push((cell.clone(), format!("no trial without flaws in {}: {}", side.name, side.flaw(cell))));
                 return Ok(());
             }
         }
@@ -218,7 +232,8 @@ impl Table {
             let sound = side.figures.rounds().of(cell).sound.values();
             summary::unfair(sound.copied()).map(|reason| format!("{}: {reason}", side.name))
         });
-        for metric in Metric::judged() {
+        for metric in Metric::judged().chain(figures_of(new.run.plan.command_of(other), &sample.values, &others.values))
+        {
             if unlike.as_ref().is_some_and(|unlike| unlike.holds_for(metric)) {
                 continue;
             }
@@ -265,7 +280,10 @@ impl Table {
         others: &[AccountingMethod],
     ) -> Option<Unlike> {
         if methods.len() != 1 || methods != others {
-            return Some(Unlike { router: false, reason: "the two sides charge CPU time by different methods" });
+            return Some(Unlike {
+                router: false,
+                reason: "the two sides divide the CPU time between components by different methods",
+            });
         }
         if methods != [AccountingMethod::Subtract] {
             return None;
@@ -275,7 +293,7 @@ impl Table {
         let acts_elsewhere =
             levels.into_iter().flatten().any(|level| level.nftables.is_some() || level.plant.is_some());
         if self.subject == Subject::Paths || acts_elsewhere {
-            let reason = "by difference to the path without router, which differs between the sides, too";
+            let reason = "the CPU time is a difference to the path without a router, and this path also differs between the sides";
             return Some(Unlike { router: false, reason });
         }
         Some(Unlike {
@@ -295,7 +313,11 @@ impl Table {
         };
         let is_main = matches!(
             metric,
-            Metric::Rate | Metric::P50 | Metric::P99 | Metric::Cpu(Part::Total | Part::Router, Mode::All)
+            Metric::Rate
+                | Metric::P50
+                | Metric::P99
+                | Metric::Cpu(Part::Total | Part::Router, Mode::All)
+                | Metric::Figure(_)
         );
         let mut skip = |reason: String| {
             if is_main {
@@ -304,7 +326,8 @@ impl Table {
         };
         if own.is_empty() || other.is_empty() {
             if base.contains_key(&metric) || new.contains_key(&metric) {
-                skip("no round has this figure on both sides".into());
+                let unit = if let Metric::Figure(key) = metric { format!(" in {}", key.unit) } else { String::new() };
+                skip(format!("no round contains this figure{unit} for both sides"));
             }
             return None;
         }
@@ -312,7 +335,10 @@ impl Table {
         let is_there = own.iter().chain(&other).any(|value| *value != 0.0);
         if nothing > 0 {
             if is_there {
-                skip(format!("it is zero in {nothing} of {} trials, so there is no ratio", own.len() + other.len()));
+                skip(format!(
+                    "the figure is zero in {nothing} of {} trials, so there is no ratio",
+                    own.len() + other.len()
+                ));
             }
             return None;
         }
@@ -417,16 +443,19 @@ fn unrecorded(subject: Subject, rows: &[Row]) -> Option<String> {
     let is_place = |cell: &Cell| cell.path.parse().is_ok_and(|route| matches!(route, Route::Places(..)));
     let any = subject == Subject::Runs && rows.iter().any(|row| is_place(&row.new));
     any.then(|| {
-        "siga does not record the settings of existing hosts, namespaces or containers; a changed setting \
-        there also counts as a difference"
+        "siga does not record the settings of existing hosts, namespaces or containers, so a difference can also come from a \
+        changed setting there"
             .into()
     })
 }
 
-/// Returns a caution if both runs contain the same trials.
+/// Returns a caution if both runs contain the same trials: trials of the same cell with the same time. Imported trials have no time.
 fn copies(subject: Subject, base: &Run, new: &Run) -> Option<String> {
-    let own: HashSet<(&Cell, &str)> = base.trials.iter().map(|trial| (&trial.cell, trial.at.as_str())).collect();
-    let shared = new.trials.iter().filter(|trial| own.contains(&(&trial.cell, trial.at.as_str()))).count();
+    fn dated(run: &Run) -> impl Iterator<Item = (&Cell, &str)> {
+        run.trials.iter().filter(|trial| !trial.at.is_empty()).map(|trial| (&trial.cell, trial.at.as_str()))
+    }
+    let own: HashSet<(&Cell, &str)> = dated(base).collect();
+    let shared = dated(new).filter(|trial| own.contains(trial)).count();
     (subject == Subject::Runs && shared > 0)
         .then(|| format!("both runs contain the same {shared} trials, so one run is a copy of the other"))
 }
@@ -441,8 +470,8 @@ fn few(subject: Subject, rows: &[Row]) -> Option<String> {
     (subject != Subject::Runs && trials < least).then(|| {
         let (all, figures) = (main.len(), if main.len() == 1 { "figure" } else { "figures" });
         format!(
-            "with {trials} trials, {open} of {all} main {figures} cannot be decided; with at least {least} trials, \
-                each can"
+            "with {trials} trials, siga cannot give a verdict on {open} of {all} main {figures}; at least {least} trials are \
+                needed"
         )
     })
 }
@@ -452,9 +481,9 @@ fn noisy(rows: &[Row]) -> Option<String> {
     let worst = floors.fold(0.0, f64::max);
     (worst > NOISY).then(|| {
         format!(
-            "the rates of two identical levels would differ by up to {:.0}% on this host, because another program \
-                uses the CPUs, or because the scheduler moves client and server between CPUs (`siga doctor` checks \
-                this; --client-cpus and --server-cpus pin them)",
+            "on this host, the rates of two identical levels can differ by up to {:.0}%, because other programs use the CPUs, \
+                or because the scheduler moves client and server between CPUs; `siga doctor` finds such programs, and \
+                --client-cpus and --server-cpus fix the CPUs",
             100.0 * worst
         )
     })

@@ -208,7 +208,7 @@ fn a_figure_of_zero_has_no_ratio_and_is_listed() {
     run.trials[4].cpu.busy_ns = 0;
     let comparison = levels(&run, "plain", "other").unwrap();
     assert!(!comparison.rows.iter().any(|row| row.metric == Metric::Rate));
-    let told = comparison.skipped.iter().any(|(_, reason)| reason.starts_with("rate: it is zero in 1 of 24"));
+    let told = comparison.skipped.iter().any(|(_, reason)| reason.starts_with("rate: the figure is zero in 1 of 24"));
     assert!(told, "{:?}", comparison.skipped);
     assert!(comparison.rows.iter().all(|row| row.ratio.is_finite()));
 }
@@ -249,10 +249,10 @@ fn under_subtract_only_the_total_and_the_router_are_judged() {
         })
     };
     let mut run = run("run", (0..12).flat_map(round).flatten().collect());
-    let routed = |run: &Run| -> Vec<&'static str> {
+    let routed = |run: &Run| -> Vec<String> {
         let rows = levels(run, "plain", "other").unwrap().rows;
         let cpu = rows.iter().filter(|row| row.new.path == "veth-routed" && matches!(row.metric, Metric::Cpu(..)));
-        cpu.map(|row| row.metric.name()).collect()
+        cpu.map(|row| row.metric.name().to_owned()).collect()
     };
     assert_eq!(routed(&run), ["cpu_total", "router_cpu"]);
     // On the path without the router, the filter would be in the server. The difference between the paths would then not be the
@@ -263,7 +263,10 @@ fn under_subtract_only_the_total_and_the_router_are_judged() {
     run.levels[1].nftables = None;
     assert_eq!(routed(&run), ["cpu_total"]);
     let skipped = levels(&run, "plain", "other").unwrap().skipped;
-    assert!(skipped.iter().any(|(_, reason)| reason.starts_with("router_cpu: it is zero in 2 of 24")), "{skipped:?}");
+    assert!(
+        skipped.iter().any(|(_, reason)| reason.starts_with("router_cpu: the figure is zero in 2 of 24")),
+        "{skipped:?}"
+    );
 }
 
 #[test]
@@ -312,7 +315,7 @@ fn undecided_figures_with_too_few_rounds_give_a_caution() {
     let mut run = two_levels(110);
     run.trials.truncate(12);
     let comparison = levels(&run, "plain", "other").unwrap();
-    let caution = "with 6 trials, 1 of 2 main figures cannot be decided; with at least 7 trials, each can";
+    let caution = "with 6 trials, siga cannot give a verdict on 1 of 2 main figures; at least 7 trials are needed";
     assert!(comparison.cautions.iter().any(|own| own == caution), "{comparison:?}");
     // With seven rounds, the rate is decided.
     let mut run = two_levels(110);
@@ -436,13 +439,13 @@ fn a_comparison_names_the_rounds_that_it_leaves_out() {
     let comparison = levels(&disturbed(two_levels(110), 2), "plain", "other").unwrap();
     let row = rate(&comparison);
     assert_eq!((row.trials, row.verdict.clone()), ((10, 10), Verdict::Worse), "both sides lose the round");
-    let words = "run: the hypervisor took 12% of the CPU time in 2 of 12 rounds; the figures are from the other 10";
+    let words = "run: the hypervisor took 12% of the CPU time in 2 of 12 rounds; siga uses only the other 10";
     assert_eq!(comparison.cautions.iter().filter(|caution| *caution == words).count(), 1, "{:?}", comparison.cautions);
     assert_eq!((comparison.disturbed.len(), comparison.no_verdict()), (1, None));
 
     let comparison = levels(&disturbed(two_levels(110), 7), "plain", "other").unwrap();
     let reason = comparison.no_verdict().unwrap();
-    assert!(reason.ends_with("a verdict needs 6 undisturbed rounds, and there are 5"), "{reason}");
+    assert!(reason.ends_with("a verdict needs at least 6 undisturbed rounds, but the run has 5"), "{reason}");
     assert_eq!(comparison.count("not comparable"), comparison.rows.len());
 
     // A disturbed run is no base for another run either, and the trials that it leaves out are no flaw.

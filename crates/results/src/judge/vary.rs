@@ -15,10 +15,12 @@ pub enum Vary {
     Mitigations,
     /// The build of siga.
     Program,
+    /// The host: everything but the build of siga. The report says which parts differ.
+    Host,
 }
 
 impl Vary {
-    /// All parts, in the order of help texts.
+    /// The parts that the user can name, in the order of help texts. `siga compare --hosts` stands for [`Self::Host`].
     pub const ALL: [Self; 4] = [Self::Kernel, Self::Cpu, Self::Mitigations, Self::Program];
 
     /// Returns the name: the part of the environment's record.
@@ -28,12 +30,17 @@ impl Vary {
             Self::Cpu => "cpu",
             Self::Mitigations => "mitigations",
             Self::Program => "program",
+            Self::Host => "the host",
         }
     }
 
     /// Returns whether a difference belongs to this part.
     pub(super) fn covers(self, difference: &Difference) -> bool {
-        difference.key.split_once('.').is_some_and(|(part, _)| part == self.name())
+        const OF_HOST: [&str; 7] = ["kernel", "cpu", "mitigations", "memory", "sysctl", "user", "host"];
+        difference.key.split_once('.').is_some_and(|(part, name)| match self {
+            Self::Kernel | Self::Cpu | Self::Mitigations | Self::Program => part == self.name(),
+            Self::Host => OF_HOST.contains(&part) || (part, name) == ("program", "architecture"),
+        })
     }
 }
 

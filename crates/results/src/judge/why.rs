@@ -174,7 +174,7 @@ impl Both {
 impl Sides {
     /// Reads the call chains. Returns the reason if there are none.
     fn of(trials: &(Vec<&TrialRecord>, Vec<&TrialRecord>), metric: Metric, paired: bool) -> Result<Self, String> {
-        let Metric::Cpu(part, _) = metric else { return Err("it is no CPU time".into()) };
+        let Metric::Cpu(part, _) = metric else { return Err("this figure is not a CPU time".into()) };
         let mut names = Names::default();
         let mut read = |trials: &[&TrialRecord]| -> Vec<Option<Forest>> {
             trials.iter().map(|trial| Forest::of(trial, part, &mut names)).collect()
@@ -185,7 +185,7 @@ impl Sides {
         }
         let (base, new): (Vec<_>, Vec<_>) = (base.into_iter().flatten().collect(), new.into_iter().flatten().collect());
         if base.is_empty() || new.is_empty() {
-            return Err("no call chains were recorded, because the profiler did not sample both sides".into());
+            return Err("no call chains to compare, because the profiler did not run on both compared sides".into());
         }
         Ok(Self { names, base, new, paired })
     }

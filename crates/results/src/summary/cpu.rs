@@ -157,15 +157,17 @@ pub fn exact(trial: &TrialRecord) -> Option<Cpu> {
 /// Returns the CPU time of a command: `total` is that of its processes, `other` that of the rest of the host.
 fn of_command(trial: &TrialRecord) -> Cpu {
     let (cpu, units) = (&trial.cpu, trial.units());
-    let own = Component::split(cpu.client.run_ns as f64, cpu.client.user_ns as f64, 0.0);
+    let exact = |used: ProcessCpu| Component::split(used.run_ns as f64, used.user_ns as f64, 0.0);
+    let (client, server) = (exact(cpu.client), exact(cpu.server));
+    let own = exact(cpu.client.plus(cpu.server));
     let host = total(trial, cpu.user_tick_ns as f64);
     let rest = (host.total - own.total).max(0.0);
     Cpu {
         method: AccountingMethod::Processes,
         total: own.per(units),
-        client: own.per(units),
+        client: client.per(units),
         router: None,
-        server: Component::default(),
+        server: server.per(units),
         other: Component::split(rest, host.user - own.user, host.uncertainty).per(units),
         control: None,
         applications: None,

@@ -39,7 +39,11 @@ fn rounds<'a>(trials: &'a [TrialRecord], cell: &Cell, base: &Cell) -> Vec<(&'a T
 
 /// Returns the CPU milliseconds per unit that the whole host used, or that all processes of a command used.
 pub fn cpu_ms(trial: &TrialRecord) -> f64 {
-    let used_ns = if trial.cell.workload.is_command() { trial.cpu.client.run_ns } else { trial.cpu.busy_ns };
+    let used_ns = if trial.cell.workload.is_command() {
+        trial.cpu.client.run_ns.saturating_add(trial.cpu.server.run_ns)
+    } else {
+        trial.cpu.busy_ns
+    };
     used_ns as f64 * 1e-6 / trial.cpu_units().max(f64::MIN_POSITIVE)
 }
 

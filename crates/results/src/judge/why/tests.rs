@@ -120,7 +120,7 @@ fn trials_without_chains_are_not_explained() {
     run.trials.iter_mut().for_each(|trial| trial.cpu.chains = None);
     let (all, unexplained) = why(&run);
     assert!(all.is_empty());
-    assert!(unexplained[0].1.contains("no call chains were recorded"), "{unexplained:?}");
+    assert!(unexplained[0].1.contains("no call chains to compare"), "{unexplained:?}");
 }
 
 #[test]
