@@ -56,7 +56,8 @@ pub fn run(options: &AgentOptions) -> Result<()> {
     }
     let mut input = Lines::new(std::io::stdin());
     while let Some(line) = input.next(None)? {
-        let order = serde_json::from_str(&line).map_err(|error| Error::usage(format!("bad order: {error}")));
+        let order = serde_json::from_str(&line)
+            .map_err(|error| Error::usage(format!("the coordinator sent an invalid order: {error}")));
         write_outcome(&mut output, order.and_then(|order| agent.obey(order)))?;
     }
     Ok(())
@@ -142,7 +143,7 @@ impl Agent {
             Some(fd) => Some(Sockmap::from_fd(fd.try_clone().context("cannot share the sockmap")?)?),
             None => None,
         };
-        Kernel::new(options, sockmap).context("cannot make sockets")
+        Kernel::new(options, sockmap).context("cannot create the sockets of the workload")
     }
 
     /// Makes this process a guest of a siga network, or an application that uses a guest's stack. Returns the sockets of this
@@ -150,7 +151,7 @@ impl Agent {
     fn fabric(&mut self, options: &FabricOptions) -> Result<Fabric> {
         let attachment = options.attach()?;
         self.guest = Some(attachment.clone());
-        Fabric::new(attachment, &options.congestion).context("cannot make sockets")
+        Fabric::new(attachment, &options.congestion).context("cannot create the sockets of the workload")
     }
 
     fn serve(&mut self, config: ServerConfig, sockets: SocketsOf, processes: u32, pairs: u32) -> Result<Answer> {
@@ -163,7 +164,7 @@ impl Agent {
         }
         let (server, endpoints) = match sockets {
             SocketsOf::Kernel(options) if options.io_uring => {
-                ServerThread::start(Uring::new(options).context("cannot make sockets")?, config)?
+                ServerThread::start(Uring::new(options).context("cannot create the sockets of the workload")?, config)?
             }
             SocketsOf::Kernel(options) => ServerThread::start(self.kernel(options)?, config)?,
             SocketsOf::Guest(options) => ServerThread::start(self.fabric(&options)?, config)?,
@@ -182,7 +183,7 @@ impl Agent {
         }
         let client = match sockets {
             SocketsOf::Kernel(options) if options.io_uring => {
-                ClientThread::start(Uring::new(options).context("cannot make sockets")?, config)?
+                ClientThread::start(Uring::new(options).context("cannot create the sockets of the workload")?, config)?
             }
             SocketsOf::Kernel(options) => ClientThread::start(self.kernel(options)?, config)?,
             SocketsOf::Guest(options) => ClientThread::start(self.fabric(&options)?, config)?,
@@ -253,8 +254,10 @@ impl ClientThread {
                     }
                 }
             })
-            .context("cannot start the driver's thread")?;
-        let connected = connected.recv().map_err(|_| Error::incomplete("the workload driver's thread has ended"))?;
+            .context("cannot start the thread of the workload driver")?;
+        let connected = connected
+            .recv()
+            .map_err(|_| Error::incomplete("the thread of the workload driver has ended unexpectedly"))?;
         connected.context(format!("cannot connect to {first}"))?;
         Ok(Self { shared, waker, phases, reports, finished: None, stream })
     }
@@ -270,7 +273,7 @@ impl ClientThread {
             | Order::Spent
             | Order::Host { .. }
             | Order::Carrier { .. }
-            | Order::Routes { .. } => Err(Error::usage("the order is not valid for a client")),
+            | Order::Routes { .. } => Err(Error::usage("a client cannot carry out this order")),
         }
     }
 
@@ -281,7 +284,7 @@ impl ClientThread {
         shared.stopped.store(false, Ordering::Relaxed);
         shared.ending.store(false, Ordering::Relaxed);
         self.finished = None;
-        let dead = || Error::incomplete("the workload driver's thread has ended");
+        let dead = || Error::incomplete("the thread of the workload driver has ended unexpectedly");
         let before = tick(shared);
         self.phases.send(phase).map_err(|_| dead())?;
         let begin_ns = phase.start_ns.max(now_ns());
@@ -336,11 +339,12 @@ impl ClientThread {
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Error::incomplete("the workload driver's thread has ended"));
+                    return Err(Error::incomplete("the thread of the workload driver has ended unexpectedly"));
                 }
             }
         };
-        let report = report.map_err(|error| Error::incomplete(format!("the client gave up: {error}")))?;
+        let report =
+            report.map_err(|error| Error::incomplete(format!("the client stopped because of an error: {error}")))?;
         self.shared.give_up.store(false, Ordering::Relaxed);
         Ok(Answer::Report(Box::new(encode(&report)?)))
     }
@@ -423,7 +427,7 @@ impl Progress {
     fn check(&mut self, shared: &Shared) -> Result<()> {
         let stalled = self.stalled(shared);
         if stalled > limits::STALL_TIME_MAX {
-            return Err(Error::incomplete("the peer no longer answers"));
+            return Err(Error::incomplete("the peer has stopped answering"));
         }
         if stalled > limits::STALL_TIME_MAX / 2 {
             shared.give_up.store(true, Ordering::Relaxed);
@@ -467,7 +471,7 @@ impl ServerThread {
         let place = config.endpoint.clone();
         let (mut server, endpoint) = Server::listen(sockets, config).map_err(|error| {
             Error::environment(format!("cannot listen on {place}: {error}"))
-                .hint("choose another port with --port, or omit --port to let the host choose")
+                .hint("choose another port with --port, or omit --port to use any free port")
         })?;
         let endpoints = [endpoint].into_iter().chain(server.beside().cloned()).collect();
         let shared = Arc::new(Shared::default());
@@ -483,7 +487,7 @@ impl ServerThread {
                     *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
                 }
             })
-            .context("cannot start the driver's thread")?;
+            .context("cannot start the thread of the workload driver")?;
         Ok((Self { shared, stride, waker, failure }, endpoints))
     }
 
@@ -492,7 +496,9 @@ impl ServerThread {
             Order::Quiesce { received } => self.quiesce(received.first().copied().unwrap_or(0)),
             Order::Resume { stride } => {
                 self.stride.store(*stride, Ordering::Relaxed);
-                self.until("does not resume", || self.shared.go_on(limits::WAIT_TIME_MAX).then_some(Answer::Resumed))
+                self.until("does not continue after a pause", || {
+                    self.shared.go_on(limits::WAIT_TIME_MAX).then_some(Answer::Resumed)
+                })
             }
             Order::Serve { .. }
             | Order::Connect { .. }
@@ -501,7 +507,7 @@ impl ServerThread {
             | Order::Spent
             | Order::Host { .. }
             | Order::Carrier { .. }
-            | Order::Routes { .. } => Err(Error::usage("the order is not valid for a server")),
+            | Order::Routes { .. } => Err(Error::usage("a server cannot carry out this order")),
         }
     }
 
@@ -516,7 +522,7 @@ impl ServerThread {
             self.check()?;
             std::thread::sleep(pause.next());
         }
-        self.until("does not quiesce", || {
+        self.until("does not stop sending", || {
             let account = self.shared.quiesce(&*self.waker, limits::WAIT_TIME_MAX)?;
             Some(Answer::Quiesced { accounts: vec![account] })
         })
@@ -539,7 +545,7 @@ impl ServerThread {
 
     fn check(&self) -> Result<()> {
         match self.failure.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
-            Some(error) => Err(Error::incomplete(format!("the server gave up: {error}"))),
+            Some(error) => Err(Error::incomplete(format!("the server stopped because of an error: {error}"))),
             None => Ok(()),
         }
     }

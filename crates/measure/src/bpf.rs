@@ -99,7 +99,7 @@ pub(crate) fn refused(what: impl std::fmt::Display, errno: Errno, needed: &[Capa
                 denies BPF",
         );
     }
-    error.hint(format!("run as root, or with {}", missing.join(", ")))
+    error.hint(format!("run siga as root, or with {}", missing.join(", ")))
 }
 
 /// Runs `work` in the network namespace `path`. Uses a new thread, so that the calling thread stays in its own namespace.

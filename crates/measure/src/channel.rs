@@ -48,17 +48,17 @@ impl<R: Read + rustix::fd::AsFd> Lines<R> {
                 line.pop();
                 return String::from_utf8(line)
                     .map(Some)
-                    .map_err(|_| Error::environment("sent an answer that is not valid UTF-8"));
+                    .map_err(|_| Error::environment("the process sent an answer that is not valid UTF-8"));
             }
             searched = self.buffer.len();
             if searched > limits::LINE_BYTES_MAX {
-                return Err(Error::environment("sent an answer whose line is too long"));
+                return Err(Error::environment("the process sent an answer with a line that is too long"));
             }
             if interrupted() {
                 return Err(Error::incomplete("interrupted"));
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return Err(Error::environment("did not answer before the timeout"));
+                return Err(Error::environment("the process did not answer before the timeout"));
             }
             if !self.wait(deadline)? {
                 continue;
@@ -187,7 +187,7 @@ impl ChildProcess {
                     return Err(Error::incomplete("interrupted"));
                 }
                 if moved.elapsed() > stall {
-                    return Err(Error::environment("takes no input").at(&self.name));
+                    return Err(Error::environment("the process does not read its input").at(&self.name));
                 }
                 let notice = rustix::time::Timespec::try_from(NOTICE_TIME_MAX).context("the timeout is too long")?;
                 match poll(&mut [PollFd::new(input, PollFlags::OUT)], Some(&notice)) {
@@ -214,7 +214,10 @@ impl ChildProcess {
             Ok(Outcome::Error(error)) => Err(error.at(&self.name)),
             Err(error) => {
                 let start: String = line.chars().take(80).flat_map(char::escape_debug).collect();
-                Err(Error::environment(format!("{}: answered `{start}`: {error}", self.name)))
+                Err(Error::environment(format!(
+                    "{}: the process sent the invalid answer `{start}`: {error}",
+                    self.name
+                )))
             }
         }
     }
@@ -227,7 +230,10 @@ impl ChildProcess {
 
     /// Returns the error for an answer that does not fit the request.
     pub(crate) fn unexpected(&self, answer: &impl std::fmt::Debug) -> Error {
-        Error::environment(format!("{}: gave an answer that does not belong to its order: {answer:?}", self.name))
+        Error::environment(format!(
+            "{}: the process sent an answer that does not fit the request: {answer:?}",
+            self.name
+        ))
     }
 
     /// Returns an error that says how the child ended. Waits up to one second for the child's exit status.
@@ -275,10 +281,11 @@ impl ChildProcess {
         }
     }
 
-    /// Closes the child's input, so that the child exits. Kills the child if it does not exit within `LEAVE_TIME_MAX`.
-    fn end(&mut self) {
+    /// Closes the child's input, so that the child exits. Kills the child if it does not exit within `time`. An interrupt by the user
+    /// does not shorten this time.
+    pub(crate) fn end_within(&mut self, time: Duration) {
         self.input = None;
-        let deadline = Instant::now() + LEAVE_TIME_MAX;
+        let deadline = Instant::now() + time;
         // First wait for the end of the child's output: a process of siga closes its standard output only when it exits.
         if !(self.output.drain(deadline) && self.leaves(deadline)) {
             // `kill` fails only if the child has already ended.
@@ -296,7 +303,7 @@ const LEAVE_TIME_MAX: Duration = Duration::from_secs(2);
 
 impl Drop for ChildProcess {
     fn drop(&mut self) {
-        self.end();
+        self.end_within(LEAVE_TIME_MAX);
     }
 }
 
@@ -315,7 +322,7 @@ mod tests {
         assert!(late.message().contains("did not answer before the timeout"), "{late}");
         let endless = std::thread::spawn(move || while writer.write_all(&[b'x'; 4 << 10]).is_ok() {});
         let error = lines.next(None).unwrap_err();
-        assert!(error.message().contains("an answer whose line is too long"), "{error}");
+        assert!(error.message().contains("an answer with a line that is too long"), "{error}");
         assert!(lines.buffer.len() <= limits::LINE_BYTES_MAX + (16 << 10));
         drop(lines);
         endless.join().unwrap();

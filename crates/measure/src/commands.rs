@@ -3,13 +3,14 @@
 //! The functions that build the commands for a run also build this list. It shows placeholders for values that are known only
 //! after a path was built.
 
-use crate::agent::launch::{AgentOptions, agent_command};
+use crate::agent::launch::{AgentOptions, Role, agent_command, command_as};
 use crate::agent::ssh;
 use crate::path::{filter, holder};
 use crate::trial::command::runner;
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::text;
-use siga_plan::matrix::Matrix;
+use siga_plan::command::hooks::Scope;
+use siga_plan::matrix::{Cell, Matrix};
 use siga_plan::path::PathKind;
 use siga_plan::place::Place;
 use siga_plan::plan::Plan;
@@ -27,12 +28,12 @@ pub struct Step {
 }
 
 /// Returns the commands that the cells of a plan need, in the order of the cells and without duplicates. `ssh` is the command
-/// that connects to other hosts.
+/// that connects to other hosts. `on` are the places in which a run on several hosts measures.
 ///
 /// # Errors
 /// Returns an error of kind `Usage` if `ssh` is not a valid command. Returns an error of kind `Environment` if the size of this
 /// program cannot be read.
-pub fn of(plan: &Plan, matrix: &Matrix, ssh: &str) -> Result<Vec<Step>> {
+pub fn of(plan: &Plan, matrix: &Matrix, on: &[Place], ssh: &str) -> Result<Vec<Step>> {
     let mut steps: Vec<Step> = Vec::new();
     let mut add = |command: &Command, about: String| {
         let step = Step { line: line(command), about };
@@ -40,13 +41,15 @@ pub fn of(plan: &Plan, matrix: &Matrix, ssh: &str) -> Result<Vec<Step>> {
             steps.push(step);
         }
     };
+    for place in on {
+        let (command, about) = process_in(place, Role::Measurer, ssh)?;
+        add(&command, about);
+    }
     for cell in &matrix.cells {
         if let Some(command) = plan.command_of(cell) {
-            add(&runner(), "this program: runs a command of the plan, and ends what the command leaves behind".into());
-            let words = command.words(cell.clients);
-            let mut own = Command::new(&words[0]);
-            own.args(&words[1..]);
-            add(&own, format!("the command {} of the plan", cell.workload));
+            for (command, about) in of_command(matrix, cell, command) {
+                add(&command, about);
+            }
             continue;
         }
         let route: Route = cell.path.parse()?;
@@ -69,14 +72,14 @@ pub fn of(plan: &Plan, matrix: &Matrix, ssh: &str) -> Result<Vec<Step>> {
             add(
                 &load,
                 format!(
-                    "loads the ruleset of level {}, which siga writes to its input, in a namespace of the path",
+                    "loads the rules of level {} in a namespace of the path; siga writes the rules to the standard input of nft",
                     cell.level
                 ),
             );
             add(&list, "lists the loaded rules in the same namespace".into());
         }
         for end in &ends {
-            let (mut command, about) = end_of(end, ssh)?;
+            let (mut command, about) = process_in(end, Role::Agent, ssh)?;
             if route == Route::Built(PathKind::Sockmap) {
                 command.args(["--sockmap", "FD"]);
             }
@@ -92,26 +95,66 @@ pub fn of(plan: &Plan, matrix: &Matrix, ssh: &str) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
+/// Returns the commands of a cell that measures a command: its own, its servers, setups and teardowns.
+fn of_command(matrix: &Matrix, cell: &Cell, command: &siga_plan::command::Command) -> Vec<(Command, String)> {
+    let filling = Plan::filling(cell, None);
+    let of_words = |words: &[String]| {
+        let mut own = Command::new(&words[0]);
+        own.args(&words[1..]);
+        own
+    };
+    let fill = |words: &[String]| -> Vec<String> { words.iter().map(|word| filling.fill(word)).collect() };
+    let level = matrix.levels.iter().find(|level| level.name == cell.level);
+    let of_level = level.map(|level| level.command.clone()).unwrap_or_default();
+    let name = &cell.workload;
+    let mut all = vec![
+        (
+            runner(),
+            "this program (siga): runs a command of the plan, and ends processes that the command leaves behind"
+                .to_owned(),
+        ),
+        (of_words(&command.words(&of_level, &filling)), format!("the command {name} of the plan")),
+    ];
+    for server in &command.server {
+        all.push((of_words(&fill(&server.command)), format!("a server of the command {name}")));
+    }
+    for (hooks, kind) in [(&command.setup, "setup"), (&command.teardown, "teardown")] {
+        for (scope, words) in Scope::ALL.iter().filter_map(|&scope| Some((scope, hooks.of(scope)?))) {
+            all.push((of_words(&fill(words)), format!("the {kind} of a {} of the command {name}", scope.name())));
+        }
+    }
+    all
+}
+
 /// Returns a placeholder for the namespace of a path that is not built yet.
 fn built() -> Place {
     Place::Built("/proc/HOLDER/fd/N".into(), Some("/proc/HOLDER/ns/user".into()))
 }
 
-/// Returns the command that starts an agent in a place, and the purpose of the command.
-fn end_of(place: &Place, ssh: &str) -> Result<(Command, String)> {
-    let about = match place {
-        Place::Local => "this program (siga): the agent for client or server".into(),
-        Place::Netns(_) | Place::Pid(_) => format!("this program (siga): the agent for client or server, in {place}"),
-        Place::Built(..) => "this program (siga): the agent for client or server, in its namespace".into(),
-        Place::Ssh(host) => {
-            let program = std::fs::metadata("/proc/self/exe").context("cannot read the size of the running program")?;
+/// Returns the command that starts siga in a place, and the purpose of the command.
+fn process_in(place: &Place, role: Role, ssh: &str) -> Result<(Command, String)> {
+    let purpose = match role {
+        Role::Agent => "for the client or the server",
+        Role::Measurer => "which measures there",
+    };
+    let about = match (place, role) {
+        (Place::Local, Role::Agent) => "siga itself, as the agent for the client and the server".into(),
+        (Place::Local, Role::Measurer) => format!("siga itself, as a process of its own, {purpose}"),
+        (Place::Netns(_) | Place::Pid(_), _) => format!("siga itself, as an agent in {place}, {purpose}"),
+        (Place::Built(..), _) => format!("siga itself, as an agent in its namespace, {purpose}"),
+        (Place::Ssh(host), _) => {
+            let program =
+                std::fs::metadata("/proc/self/exe").context("cannot read the size of siga's own program file")?;
             let about = format!(
-                "connects to {place}; siga copies itself there through the command's input and runs as the agent"
+                "connects to {place}, sends a copy of siga through standard input, and starts this copy as an agent, {purpose}"
             );
-            return Ok((ssh::command(host, ssh, program.len()).map_err(|error: Error| error.at("--ssh"))?, about));
+            return Ok((
+                ssh::command(host, role, ssh, program.len()).map_err(|error: Error| error.at("--ssh"))?,
+                about,
+            ));
         }
     };
-    Ok((agent_command(&AgentOptions::in_place(place)), about))
+    Ok((command_as(role, &AgentOptions::in_place(place)), about))
 }
 
 fn line(command: &Command) -> String {
@@ -124,7 +167,7 @@ mod tests {
     use super::*;
 
     fn lines(plan: &Plan) -> Vec<String> {
-        let steps = of(plan, &plan.matrix().unwrap(), "ssh -F 'my file'").unwrap();
+        let steps = of(plan, &plan.matrix().unwrap(), &[], "ssh -F 'my file'").unwrap();
         steps.into_iter().map(|step| step.line).collect()
     }
 

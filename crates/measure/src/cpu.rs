@@ -5,6 +5,7 @@
 //! [`AccountingMethod`](siga_plan::accounting::AccountingMethod) attributes kernel time in softirq to components. This module
 //! only reads counters. `reduce` in the crate `results` computes CPU times from the counters.
 
+pub(crate) mod activity;
 pub(crate) mod chains;
 pub(crate) mod charge;
 pub(crate) mod cost_injector;

@@ -148,6 +148,7 @@ fn kernel(files: &Files) -> Kernel {
         preemption: version.as_deref().map(preemption),
         hz: config.get("CONFIG_HZ").and_then(|hz| hz.parse().ok()),
         boot: files.text("/proc/cmdline").as_deref().map(boot_options).unwrap_or_default(),
+        boot_others: files.text("/proc/cmdline").as_deref().and_then(other_boot_options),
         release,
         version,
         config_source,
@@ -188,9 +189,21 @@ fn parse_config(name: &str, text: &str) -> Option<(String, BTreeMap<String, Stri
 
 /// Returns the options of a kernel command line that siga records. Ignores the words after `--`, which belong to init.
 fn boot_options(line: &str) -> BTreeMap<String, String> {
+    let options = boot_words(line).filter(|(name, _)| listed(BOOT_OPTIONS, name));
+    options.map(|(name, value)| (tidy(name), tidy(value))).collect()
+}
+
+/// Returns the names of the other options of a kernel command line, sorted.
+fn other_boot_options(line: &str) -> Option<String> {
+    let others = boot_words(line).filter(|(name, _)| !listed(BOOT_OPTIONS, name));
+    let names: BTreeSet<String> = others.map(|(name, _)| tidy(name)).collect();
+    joined(names, " ")
+}
+
+/// Returns the options of a kernel command line with their values.
+fn boot_words(line: &str) -> impl Iterator<Item = (&str, &str)> {
     let words = line.split_whitespace().take_while(|word| *word != "--");
-    let options = words.map(|word| word.split_once('=').unwrap_or((word, "given")));
-    options.filter(|(name, _)| listed(BOOT_OPTIONS, name)).map(|(name, value)| (tidy(name), tidy(value))).collect()
+    words.map(|word| word.split_once('=').unwrap_or((word, "given")))
 }
 
 const CPUS: &str = "/sys/devices/system/cpu";
@@ -199,7 +212,10 @@ fn cpu(files: &Files, signature: Option<[u8; 12]>) -> Cpu {
     let info = files.text("/proc/cpuinfo").unwrap_or_default();
     let line = |name: &str| files.line(&format!("{CPUS}/{name}"));
     let counted = info.lines().filter(|line| line.starts_with("processor")).count();
-    let dmi = ["sys_vendor", "product_name"].map(|name| files.line(&format!("/sys/class/dmi/id/{name}")));
+    let dmi = |names: &[&str]| {
+        let values = names.iter().filter_map(|name| files.line(&format!("/sys/class/dmi/id/{name}")));
+        joined(values, " ")
+    };
     let no_turbo = line("intel_pstate/no_turbo").map(|value| value == "0");
     let idle = [line("cpuidle/current_driver"), line("cpuidle/current_governor_ro")];
     Cpu {
@@ -216,7 +232,8 @@ fn cpu(files: &Files, signature: Option<[u8; 12]>) -> Cpu {
             .and_then(|list| list_length(&list)),
         hypervisor: hypervisor(files, &info),
         emulated: emulation::read(files, &info, signature),
-        machine: joined(dmi.into_iter().flatten(), " "),
+        machine: dmi(&["sys_vendor", "product_name"]),
+        firmware: dmi(&["bios_vendor", "bios_version", "bios_date"]),
         governor: governor(files),
         frequency_driver: line("cpufreq/policy0/scaling_driver"),
         turbo: no_turbo.or_else(|| line("cpufreq/boost").map(|value| value == "1")),

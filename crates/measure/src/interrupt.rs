@@ -25,6 +25,11 @@ pub fn catch_interrupts() -> Result<()> {
     Ok(())
 }
 
+/// Ends all waits, as Ctrl-C does.
+pub(crate) fn interrupt() {
+    INTERRUPT.get_or_init(Arc::default).store(true, Ordering::Relaxed);
+}
+
 /// Returns true if Ctrl-C or SIGTERM has been received.
 pub fn interrupted() -> bool {
     INTERRUPT.get().is_some_and(|flag| flag.load(Ordering::Relaxed))

@@ -15,6 +15,7 @@ mod namespace;
 mod napi;
 mod netlink;
 mod network;
+mod own;
 mod qdisc;
 mod raised;
 pub(crate) mod route;
@@ -22,11 +23,14 @@ mod settings;
 
 pub use handle::Path;
 pub(crate) use handle::try_feature;
+pub(crate) use own::own_network;
 pub use raised::{Net, Raised};
 
 use serde::{Deserialize, Serialize};
+use siga_plan::place::Place;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 /// The component (client, router or server) that a namespace belongs to. CPU time that is spent for packets in the namespace is
 /// charged to this component.
@@ -55,6 +59,13 @@ pub struct Namespace {
     pub user: Option<String>,
     /// Inode number of the network namespace. It identifies the namespace in traces and records.
     pub inode: u64,
+}
+
+impl Namespace {
+    /// Returns the namespace as a place for an agent.
+    pub(crate) fn place(&self) -> Place {
+        Place::Built(PathBuf::from(&self.net), self.user.as_ref().map(PathBuf::from))
+    }
 }
 
 /// A built path, with the settings that siga read back from the kernel.

@@ -53,7 +53,7 @@ fn enter_user(user: &std::fs::File) -> std::result::Result<(), Errno> {
 pub fn die_with_parent() -> Result<()> {
     let parent = rustix::process::getppid();
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
-        .context("cannot request a signal for the parent's death")?;
+        .context("cannot arrange that this process ends with its parent process")?;
     if rustix::process::getppid() != parent || parent.is_some_and(rustix::process::Pid::is_init) {
         return Err(Error::incomplete("the parent process has ended"));
     }
@@ -80,8 +80,8 @@ pub fn need_descriptors(pairs: u32, processes: u32) -> Result<()> {
     match getrlimit(Resource::Nofile).current {
         Some(limit) if limit < need => {
             let limit_name = "the limit of open files";
-            Err(Error::environment(format!("{pairs} pairs need {need} file descriptors, {limit_name} is {limit}"))
-                .hint(format!("raise it with `ulimit -n {need}`, or use fewer pairs (--clients)")))
+            Err(Error::environment(format!("{pairs} pairs need {need} file descriptors, but {limit_name} is {limit}"))
+                .hint(format!("raise the limit with `ulimit -n {need}`, or use fewer pairs (--clients)")))
         }
         Some(_) | None => Ok(()),
     }

@@ -12,12 +12,17 @@
 //! A cell whose path cannot be built is skipped, and the reason is recorded. If the client or server dies, only the current
 //! trial is lost. An interrupt ends the run between the writes of two records, so no record is incomplete.
 
+pub mod hosts;
+pub mod measurer;
+
 use crate::cpu::chains::Names;
 use crate::cpu::profile::Profiler;
 use crate::interrupt::interrupted;
 use crate::load::content::mix;
+use crate::needs::skip_lacking;
+use crate::trial::prepare::Preparation;
 pub use crate::trial::series::Series;
-use crate::trial::{Bench, WITH_PROFILER, WITHOUT_PROFILER};
+use crate::trial::{Bench, Measures, WITH_PROFILER, WITHOUT_PROFILER};
 use siga_model::error::{Error, ErrorKind, Result};
 use siga_plan::accounting::AccountingMethod;
 use siga_plan::matrix::{Cell, Matrix};
@@ -25,7 +30,7 @@ use siga_plan::plan::Plan;
 use siga_plan::route::Route;
 use siga_results::disturbance::Disturbance;
 use siga_results::limits;
-use siga_results::record::{PathRecord, Skipped, TrialRecord};
+use siga_results::record::{Skipped, TrialRecord};
 use siga_results::stats::adjust::trials_least;
 use siga_results::stop;
 use siga_results::store::{Run, Store};
@@ -50,6 +55,8 @@ pub trait Watch {
     fn round(&mut self, run: &Run, progress: &Progress);
     /// Called with a message for the user that is not an error.
     fn note(&mut self, text: &str);
+    /// Called when the trials of a round begin on the host with this name, in a run on several hosts.
+    fn host(&mut self, name: &str);
 }
 
 /// The progress of a run.
@@ -92,7 +99,7 @@ pub struct Extent {
 /// Estimates how many rounds a plan needs and how long they take.
 pub fn estimate(plan: &Plan, matrix: &Matrix) -> Extent {
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-    let needed = stop::needed(&matrix.levels, &matrix.cells);
+    let needed = stop::needed(plan, &matrix.levels, &matrix.cells);
     let most = count(limits::STOP_TRIALS_MAX);
     let (least, most) = plan.trials.map_or((count(needed.trials).min(most), most), |trials| (trials, trials));
     // Without a fixed number of trials, a cell that is compared with no other cell drops out early.
@@ -114,16 +121,16 @@ pub fn estimate(plan: &Plan, matrix: &Matrix) -> Extent {
 /// Returns, in words, that a run of this plan will have too few trials to decide each main figure, and what to do; `None` if it
 /// will have enough, compares nothing, or is a smoke run.
 pub fn too_few(plan: &Plan, matrix: &Matrix) -> Option<String> {
-    let stop::Needed { figures, trials, .. } = stop::needed(&matrix.levels, &matrix.cells);
+    let stop::Needed { figures, trials, .. } = stop::needed(plan, &matrix.levels, &matrix.cells);
     let Extent { rounds: (_, most), enough, .. } = estimate(plan, matrix);
     if plan.smoke || figures == 0 || most as usize >= trials {
         return None;
     }
-    let short = format!("cannot decide each of {figures} main figures; at least {trials} trials are needed");
+    let short = format!("cannot give a verdict on each of {figures} main figures; at least {trials} trials are needed");
     let all = if most == 1 { "1 trial".to_owned() } else { format!("{most} trials") };
     Some(match plan.budget_seconds.filter(|_| plan.trials.is_none_or(|wanted| wanted > most)) {
         Some(budget) => {
-            format!("a budget of {budget} s is enough for {all}, which {short}: use --budget {}", enough.as_secs() + 1)
+            format!("a budget of {budget} s allows only {all}, which {short}: use --budget {}", enough.as_secs() + 1)
         }
         None => format!("{all} {short}: use --trials {trials}"),
     })
@@ -172,7 +179,7 @@ pub fn profiler(plan: &Plan, watch: &mut dyn Watch) -> Result<Option<Profiler>> 
         Some(AccountingMethod::Subtract | AccountingMethod::Tick | AccountingMethod::Processes) => Ok(None),
         Some(AccountingMethod::Profile) => Profiler::open()
             .map(Some)
-            .map_err(|error| error.hint("omit --accounting to use the best method that this host supports")),
+            .map_err(|error| error.hint("omit --accounting to use the most accurate method that this host supports")),
         None => match Profiler::open() {
             Ok(profiler) => Ok(Some(profiler)),
             Err(error) => {
@@ -202,9 +209,11 @@ pub fn run(
     watch: &mut dyn Watch,
 ) -> Result<Ended> {
     let plan = so_far.plan.clone();
-    let matrix = plan.matrix()?;
+    let mut matrix = plan.matrix()?;
+    skip_lacking(&plan, &mut matrix);
     let names = profiler.as_ref().map(|_| Names::open()).transpose()?;
-    let mut bench = Bench { plan: &plan, matrix: &matrix, ssh, profiler, names, series };
+    let preparation = Preparation::default();
+    let mut bench = Bench { plan: &plan, matrix: &matrix, ssh, profiler, names, series, preparation };
     let course = Course::new(&plan, &matrix, &so_far);
     for note in plan.waits_otherwise(&matrix).into_iter().chain(too_few(&plan, &matrix)) {
         watch.note(&note);
@@ -212,36 +221,12 @@ pub fn run(
     for (cell, reason) in &matrix.skipped {
         let skipped = Skipped { cell: cell.clone(), reason: reason.clone() };
         if !so_far.skipped.contains(&skipped) {
-            store.add_skipped(&skipped)?;
-            watch.skipped(&skipped);
-            so_far.skipped.push(skipped);
+            skip(skipped, store, &mut so_far, watch)?;
         }
     }
-    Ok(course.measure(&mut bench, store, so_far, watch))
-}
-
-/// Measures trials. Tests have another implementation, so that they can decide what a trial finds.
-trait Measures {
-    /// Measures one trial. See [`Bench::trial`].
-    fn trial(
-        &mut self,
-        cell: &Cell,
-        round: u32,
-        check: bool,
-        progress: &mut dyn FnMut(&str),
-    ) -> Result<(TrialRecord, PathRecord)>;
-}
-
-impl Measures for Bench<'_> {
-    fn trial(
-        &mut self,
-        cell: &Cell,
-        round: u32,
-        check: bool,
-        progress: &mut dyn FnMut(&str),
-    ) -> Result<(TrialRecord, PathRecord)> {
-        Bench::trial(self, cell, round, check, progress)
-    }
+    let ended = course.measure(&mut bench, store, so_far, watch);
+    bench.preparation.end();
+    Ok(ended)
 }
 
 /// The state of a run: the trials that are done, and the cells that still need trials.
@@ -265,6 +250,10 @@ struct Course<'a> {
     /// Total time of the trials that this process has measured.
     spent: Duration,
     measured: u32,
+    /// Number of hosts that measure in turns. Each has a course of its own.
+    hosts: u32,
+    /// The maximum number of rounds that another host needs. All hosts have the same number of rounds.
+    others_most: u32,
 }
 
 impl<'a> Course<'a> {
@@ -286,6 +275,8 @@ impl<'a> Course<'a> {
             rounds,
             spent: Duration::ZERO,
             measured: 0,
+            hosts: 1,
+            others_most: 0,
         };
         course.settle(so_far);
         course
@@ -300,11 +291,8 @@ impl<'a> Course<'a> {
                 return self.end(so_far, Some(error));
             }
             self.settle(&so_far);
-            if let Some(words) = self.disturbance.round((self.session, round)) {
-                watch.note(&format!("round {} is left out: {words}", round + 1));
-            }
+            self.report_round(round, &so_far, watch);
             round += 1;
-            watch.round(&so_far, &self.progress(round));
         }
         let ended = store.end(so_far.trials.len());
         so_far.ended = ended.is_ok();
@@ -321,6 +309,14 @@ impl<'a> Course<'a> {
         let open = stop::unsettled(so_far, &self.matrix.cells);
         self.settled =
             (0..self.matrix.cells.len()).filter(|&index| !open.contains(&self.matrix.cells[index])).collect();
+    }
+
+    /// Reports the end of a round, and whether the host disturbed it.
+    fn report_round(&self, round: u32, so_far: &Run, watch: &mut dyn Watch) {
+        if let Some(words) = self.disturbance.round((self.session, round)) {
+            watch.note(&format!("siga leaves out round {}, because {words}", round + 1));
+        }
+        watch.round(so_far, &self.progress(round + 1));
     }
 
     fn end(&self, run: Run, cut_short: Option<Error>) -> Ended {
@@ -358,11 +354,11 @@ impl<'a> Course<'a> {
         }
         let fits = self.plan.budget_seconds.is_none_or(|budget| {
             let missing = u32::try_from(self.missing(round)).unwrap_or(u32::MAX);
-            self.used() + self.trial_time() * missing <= Duration::from_secs_f64(budget)
+            self.used() + self.trial_time() * missing * self.hosts <= Duration::from_secs_f64(budget)
         });
         // The number of rounds is not limited by the estimate before the run, but by the budget and the measured times of
         // trials.
-        let goes_on = round < self.rounds_most() && (fits || round == 0);
+        let goes_on = round < self.rounds_most().max(self.others_most) && (fits || round == 0);
         self.rounds = if goes_on { self.rounds.max(round + 1) } else { round };
         goes_on
     }
@@ -378,7 +374,7 @@ impl<'a> Course<'a> {
 
     fn progress(&self, round: u32) -> Progress {
         let ahead: usize = (round..self.rounds).map(|round| self.missing(round)).sum();
-        let left = self.trial_time() * u32::try_from(ahead).unwrap_or(u32::MAX);
+        let left = (self.trial_time() * self.hosts).saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX));
         Progress { round, done: self.done.len(), total: self.done.len() + ahead, left }
     }
 
@@ -420,7 +416,12 @@ impl<'a> Course<'a> {
                     so_far.trials.push(trial);
                 }
                 Err(_) if interrupted() => return Err(interrupted_error(so_far)),
-                Err(error) => self.failed(index, &error, store, so_far, watch)?,
+                Err(error) => {
+                    self.failed(index, &error, store, so_far, watch)?;
+                    if let Some(lost) = bench.lost() {
+                        return Err(lost);
+                    }
+                }
             }
         }
         Ok(())
@@ -443,17 +444,21 @@ impl<'a> Course<'a> {
         self.failed += 1;
         self.died += u32::from(error.kind() == ErrorKind::Incomplete);
         *self.failures.entry(index).or_default() += count;
-        let skipped = Skipped { cell: self.matrix.cells[index].clone(), reason: error.to_string() };
-        store.add_skipped(&skipped)?;
-        watch.skipped(&skipped);
-        so_far.skipped.push(skipped);
-        Ok(())
+        skip(Skipped { cell: self.matrix.cells[index].clone(), reason: error.to_string() }, store, so_far, watch)
     }
 }
 
+/// Records and reports a cell that is not measured.
+fn skip(skipped: Skipped, store: &mut Store, so_far: &mut Run, watch: &mut dyn Watch) -> Result<()> {
+    store.add_skipped(&skipped)?;
+    watch.skipped(&skipped);
+    so_far.skipped.push(skipped);
+    Ok(())
+}
+
 fn interrupted_error(so_far: &Run) -> Error {
-    Error::incomplete("interrupted; the trials so far are kept")
-        .hint(format!("continue with `siga run --resume {}`", so_far.directory.display()))
+    Error::incomplete("the run was interrupted; siga keeps the finished trials")
+        .hint(format!("to continue the run, use `siga run --resume {}`", so_far.directory.display()))
 }
 
 /// Shuffles `order` with the method of Fisher and Yates and random numbers from SplitMix64. So the result depends only on the

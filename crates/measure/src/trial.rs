@@ -6,9 +6,11 @@
 
 pub(crate) mod command;
 mod fixture;
+pub(crate) mod prepare;
 mod reach;
 mod reading;
 pub(crate) mod series;
+mod servers;
 
 use crate::agent::protocol::{Order, Report, Tick};
 use crate::clock::nanoseconds;
@@ -21,6 +23,7 @@ use crate::limits;
 use crate::load::client::Phase;
 use crate::probe;
 use fixture::Fixture;
+use prepare::Preparation;
 use reading::Reading;
 use series::{Sampler, Series};
 use siga_model::error::{Error, Result};
@@ -73,6 +76,8 @@ pub(crate) struct Bench<'a> {
     pub names: Option<Names>,
     /// Where the time series goes; `None` if the user wants none.
     pub series: Option<Series>,
+    /// The setups of commands that have no teardown yet.
+    pub preparation: Preparation,
 }
 
 /// Called with the client's counts after each interval of a phase.
@@ -103,13 +108,29 @@ struct Observed {
     chains: Option<ChainsRecord>,
 }
 
-impl Bench<'_> {
+/// Measures trials: on this host, or on another one. Tests have an implementation that decides what a trial finds.
+pub(crate) trait Measures {
     /// Measures one trial of `cell`. If `check` is true, an unmeasured phase before the measured phase checks every byte. If the
     /// host keeps the trial from running so that there is no result, the trial is attempted again, and `progress` receives the
     /// reason. The record counts these attempts, and the rule for disturbed rounds leaves the whole round out. Returns an error of
     /// kind `Environment` if the path cannot be built or a place refuses access. Returns an error of kind `Incomplete` if an end
     /// died or stopped answering, or if no attempt gave a result.
-    pub(crate) fn trial(
+    fn trial(
+        &mut self,
+        cell: &Cell,
+        round: u32,
+        check: bool,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<(TrialRecord, PathRecord)>;
+
+    /// Returns the reason why there will be no further trial; `None` as long as trials can be measured.
+    fn lost(&self) -> Option<Error> {
+        None
+    }
+}
+
+impl Measures for Bench<'_> {
+    fn trial(
         &mut self,
         cell: &Cell,
         round: u32,
@@ -121,13 +142,15 @@ impl Bench<'_> {
             || self.attempt(cell, round, check),
             |reason| {
                 lost += 1;
-                progress(&format!("{cell}: measured again: {reason}"));
+                progress(&format!("{cell}: siga repeats this trial, because {reason}"));
             },
         )?;
         record.host.get_or_insert_default().lost_attempts = lost;
         Ok((record, path))
     }
+}
 
+impl Bench<'_> {
     fn attempt(&mut self, cell: &Cell, round: u32, check: bool) -> Result<(TrialRecord, PathRecord)> {
         let Some(workload) = cell.workload.network() else { return self.command_trial(cell, round) };
         let at = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
@@ -135,7 +158,7 @@ impl Bench<'_> {
         let mut fixture = Fixture::set(self.plan, self.matrix, self.ssh, cell)?;
         if check {
             let checked = self.phase(&mut fixture, self.plan.seconds.min(CHECK_SECONDS), limits::STAMP_BYTES)?;
-            sound_content(&checked, "checking every byte")?;
+            sound_content(&checked, "while siga checked every byte")?;
         }
         if self.plan.warm_up_seconds > 0.0 {
             self.phase(&mut fixture, self.plan.warm_up_seconds, limits::STAMP_STRIDE_BYTES)?;
@@ -341,7 +364,7 @@ fn until_it_runs<T>(mut attempt: impl FnMut() -> Result<T>, mut progress: impl F
 /// this, the reason must be that the host gave client and server no CPU time.
 fn nothing_done(flags: &[String]) -> Error {
     let reasons: Vec<_> = flags.iter().map(|flag| format!(", {flag}")).collect();
-    let message = format!("nothing was done within the trial{}", reasons.concat());
+    let message = format!("client and server completed no unit of work during the trial{}", reasons.concat());
     let error = if flags.is_empty() { Error::disturbed(message) } else { Error::incomplete(message) };
     error.hint("use longer trials (--seconds), or reduce other load on the host")
 }
@@ -350,7 +373,7 @@ fn sound_content(interval: &Interval, while_doing: &str) -> Result<()> {
     let wrong = interval.report.counts.wrong_content + interval.server.wrong_content;
     if wrong > 0 {
         return Err(Error::incomplete(format!("{while_doing}: {wrong} parts of the payload were corrupted"))
-            .hint("the path corrupts data, so its figures are worthless"));
+            .hint("the path corrupts data, so siga does not measure it"));
     }
     Ok(())
 }

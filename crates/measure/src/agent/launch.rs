@@ -42,17 +42,47 @@ impl AgentOptions {
     }
 }
 
+/// What a process of siga does in a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It is one end of a path: client or server.
+    Agent,
+    /// It measures whole trials, for a run on several hosts (`crate::hosts`).
+    Measurer,
+}
+
+impl Role {
+    /// Returns the word on siga's command line.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Measurer => "measurer",
+        }
+    }
+}
+
 /// Starts an agent in `place` and waits until the agent has announced itself. `name` is the agent's name in error messages. `ssh`
 /// is the command that connects to other hosts. Returns an error of kind `Environment` if the place does not exist or cannot be
 /// entered.
 pub(crate) fn launch(place: &Place, name: &str, sockmap: Option<i32>, ssh: &str) -> Result<LaunchedAgent> {
+    launch_as(Role::Agent, place, name, sockmap, ssh)
+}
+
+/// Starts a process with this role in `place`, as [`launch`] does.
+pub(crate) fn launch_as(
+    role: Role,
+    place: &Place,
+    name: &str,
+    sockmap: Option<i32>,
+    ssh: &str,
+) -> Result<LaunchedAgent> {
     let if_absent = match place {
         Place::Netns(_) => {
             Some(("this network namespace does not exist", "`ip netns list` lists the existing namespaces"))
         }
-        Place::Pid(_) => Some(("no such process", "use the ID of a process that runs in the container")),
+        Place::Pid(_) => Some(("this process does not exist", "use the ID of a process that runs in the container")),
         Place::Local | Place::Built(..) => None,
-        Place::Ssh(host) => return ssh::launch(host, name, ssh),
+        Place::Ssh(host) => return ssh::launch(host, role, name, ssh),
     };
     let options = AgentOptions { sockmap, ..AgentOptions::in_place(place) };
     if let (Some((message, hint)), Some(net)) = (if_absent, &options.net)
@@ -60,7 +90,7 @@ pub(crate) fn launch(place: &Place, name: &str, sockmap: Option<i32>, ssh: &str)
     {
         return Err(Error::environment(message).hint(hint).at(place));
     }
-    let mut process = start_agent(&options, name)?;
+    let mut process = ChildProcess::start(command_as(role, &options), name)?;
     let addresses = greet(&mut process).map_err(|error| error.at(place))?;
     Ok(LaunchedAgent { process, addresses })
 }
@@ -81,9 +111,14 @@ pub(crate) fn start_agent(options: &AgentOptions, name: &str) -> Result<ChildPro
 
 /// Builds the command that starts an agent on this host.
 pub(crate) fn agent_command(options: &AgentOptions) -> Command {
+    command_as(Role::Agent, options)
+}
+
+/// Builds the command that starts a process with this role on this host.
+pub(crate) fn command_as(role: Role, options: &AgentOptions) -> Command {
     // This path refers to the running program, even if the program's file has been replaced or removed since the start.
     let mut command = Command::new("/proc/self/exe");
-    command.arg("agent");
+    command.arg(role.word());
     if let Some(net) = &options.net {
         command.arg("--net").arg(net);
     }
@@ -104,7 +139,7 @@ pub(crate) fn greet(process: &mut ChildProcess) -> Result<Vec<IpAddr>> {
     if version != VERSION {
         let name = process.name();
         return Err(Error::environment(format!(
-            "{name}: speaks version {version} of the control protocol, not {VERSION}"
+            "{name}: this program has version {version} of the control protocol, but siga needs version {VERSION}"
         )));
     }
     Ok(addresses)

@@ -6,18 +6,18 @@
 //! keys, users and ports come from the user's ssh configuration. siga never asks for a password: if a host needs one, siga
 //! returns an error.
 
-use super::launch::{LaunchedAgent, greet};
+use super::launch::{LaunchedAgent, Role, greet};
 use crate::channel::ChildProcess;
 use crate::limits;
 use siga_model::error::{Error, IoContext, Result};
 use std::fs::File;
 use std::process::{Command, Stdio};
 
-/// Starts an agent on `host`. `ssh` is the command that connects to hosts; spaces separate its words.
-pub(super) fn launch(host: &str, name: &str, ssh: &str) -> Result<LaunchedAgent> {
+/// Starts a process with this role on `host`. `ssh` is the command that connects to hosts; spaces separate its words.
+pub(super) fn launch(host: &str, role: Role, name: &str, ssh: &str) -> Result<LaunchedAgent> {
     let mut program = File::open("/proc/self/exe").context("cannot read the running program")?;
     let bytes = program.metadata().context("cannot read the running program")?.len();
-    let mut command = command(host, ssh, bytes)?;
+    let mut command = command(host, role, ssh, bytes)?;
     command.stderr(Stdio::piped());
     let started = ChildProcess::start(command, name).and_then(|mut process| {
         process.feed(&mut program, limits::STALL_TIME_MAX)?;
@@ -32,23 +32,24 @@ pub(super) fn launch(host: &str, name: &str, ssh: &str) -> Result<LaunchedAgent>
 
 /// Returns the script that the other host runs. The script starts `sh` itself, so it works with any login shell. The script
 /// contains no text from outside siga, so a name in a plan cannot inject commands.
-fn script(bytes: u64) -> String {
+fn script(role: Role, bytes: u64) -> String {
     let lines = [
         r#"umask 077; f=$(mktemp "${TMPDIR:-/tmp}/siga.XXXXXXXXXX") || exit 1;"#,
         r#"gone() { rm -f "$f"; }; trap gone EXIT;"#,
-        r#"head -c BYTES >"$f" && test "$(wc -c <"$f")" -eq BYTES && chmod 700 "$f" && "$f" agent --unlink"#,
+        r#"head -c BYTES >"$f" && test "$(wc -c <"$f")" -eq BYTES && chmod 700 "$f" && "$f" ROLE --unlink"#,
     ];
-    format!("exec sh -c '{}'", lines.join(" ").replace("BYTES", &bytes.to_string()))
+    let lines = lines.join(" ").replace("BYTES", &bytes.to_string()).replace("ROLE", role.word());
+    format!("exec sh -c '{lines}'")
 }
 
 /// Builds the command that connects to `host`. The command expects a program file of `bytes` bytes, and then the orders, on its
 /// standard input. Returns an error of kind `Usage` if `ssh` contains no command.
-pub(crate) fn command(host: &str, ssh: &str, bytes: u64) -> Result<Command> {
+pub(crate) fn command(host: &str, role: Role, ssh: &str, bytes: u64) -> Result<Command> {
     let mut words = ssh.split_whitespace();
     let program = words.next().ok_or_else(|| {
         Error::usage("the ssh command is empty").hint("--ssh accepts a command such as `ssh -F FILE`")
     })?;
     let mut command = Command::new(program);
-    command.args(words).args(["-T", "-o", "BatchMode=yes", host]).arg(script(bytes));
+    command.args(words).args(["-T", "-o", "BatchMode=yes", host]).arg(script(role, bytes));
     Ok(command)
 }

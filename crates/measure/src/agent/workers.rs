@@ -124,7 +124,7 @@ impl Workers {
             | Order::Host { .. }
             | Order::Carrier { .. }
             | Order::Routes { .. } => {
-                Err(Error::usage("the order is not valid for a worker process of a client-server pair"))
+                Err(Error::usage("a worker process of a client-server pair cannot carry out this order"))
             }
         }
     }
@@ -208,7 +208,7 @@ fn nth_count(received: &[u64], number: usize) -> Vec<u64> {
 
 /// Combines the reports of all worker processes into one. `streams` are the reports of the processes with streams beside the others.
 fn merge(reports: &[Report], streams: &[Report]) -> Result<Report> {
-    let (first, rest) = reports.split_first().ok_or_else(|| Error::incomplete("no process reported"))?;
+    let (first, rest) = reports.split_first().ok_or_else(|| Error::incomplete("no worker process sent a report"))?;
     let mut sum = first.clone();
     for report in rest {
         sum.start_ns = sum.start_ns.min(report.start_ns);
@@ -237,11 +237,12 @@ fn merge(reports: &[Report], streams: &[Report]) -> Result<Report> {
 fn add_up<'a>(texts: impl Iterator<Item = &'a str>) -> Result<String> {
     let mut sum = histogram::empty();
     for text in texts {
-        sum.add(histogram::decode(text)?).map_err(|_| Error::incomplete("the histograms cannot be added"))?;
+        sum.add(histogram::decode(text)?)
+            .map_err(|_| Error::incomplete("the histograms of the worker processes cannot be added"))?;
     }
     histogram::encode(&sum)
 }
 
 fn out_of_turn(answer: &Answer) -> Error {
-    Error::environment(format!("a process gave an answer that does not belong to its order: {answer:?}"))
+    Error::environment(format!("a client process sent the agent an answer that does not fit the request: {answer:?}"))
 }

@@ -1,6 +1,8 @@
 //! One run of a command: its start, its end, and the end of all processes that it left behind.
 
 use super::Order;
+use super::figures::{OUTPUT_BYTES_MAX, Reader, Written, last_line};
+use super::group::EndedFirst;
 use crate::clock::{nanoseconds, now_ns};
 use crate::cpu::process::split;
 use crate::cpu::stat::{Stat, descends};
@@ -9,24 +11,29 @@ use crate::sys::wait::{Children, Reaped, children, reap};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 use rustix::time::Timespec;
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::text;
+use siga_plan::command::figure::Stream;
 use siga_results::record::{CommandRecord, NamedProcesses, ProcessCpu, Usage};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{ChildStderr, Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, SystemTime};
 
 /// Number of bytes of the command's standard error that are kept, from its end.
 const DIAGNOSTIC_BYTES_MAX: usize = 4 << 10;
+/// Number of bytes that are read at once.
+const CHUNK_BYTES: usize = 64 << 10;
 /// Time in which processes that a run left behind may end by themselves.
 const GRACE: Duration = Duration::from_millis(100);
 /// Time after which siga gives up ending the processes of a command.
 const END_TIME_MAX: Duration = Duration::from_secs(5);
+/// Duration of a tick of `/proc/PID/stat` in nanoseconds. USER_HZ is 100 on every architecture that siga supports.
+const TICK_NS: u64 = 10_000_000;
 /// Time between two looks at processes that are about to end.
 const LOOK: Duration = Duration::from_millis(1);
 /// Maximum number of different names of processes. Processes with further names count as [`OTHERS`].
@@ -36,10 +43,22 @@ const OTHERS: &str = "(others)";
 
 /// A run of a command that has begun.
 pub(super) struct Started {
+    program: String,
     pid: u32,
     descriptor: OwnedFd,
-    diagnostics: Option<ChildStderr>,
+    /// Standard output, if something is read from it, and standard error.
+    streams: [Pipe; 2],
     begun_ns: u64,
+    begun: SystemTime,
+}
+
+/// A pipe to which a command writes.
+struct Pipe {
+    /// `None` if nothing is read from it, or at the end of the stream.
+    end: Option<OwnedFd>,
+    /// Whether all of the stream is needed, or only its end.
+    all: bool,
+    kept: Vec<u8>,
 }
 
 /// A run of a command that has ended with the expected exit status.
@@ -55,11 +74,13 @@ pub(super) struct Ended {
 
 impl Started {
     /// Starts the command. Returns an error of kind `Environment` if the program does not exist or cannot be executed.
-    pub(super) fn start(order: &Order) -> Result<Self> {
+    pub(super) fn start(order: &Order, reader: &Reader<'_>) -> Result<Self> {
         let program = order.words.first().map(String::as_str).unwrap_or_default();
         let mut command = Command::new(program);
         command.args(order.words.iter().skip(1)).envs(&order.environment).process_group(0);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let (output, error) = (reader.needs(Stream::Output), reader.needs(Stream::Error));
+        command.stdin(Stdio::null()).stdout(if output { Stdio::piped() } else { Stdio::null() });
+        command.stderr(Stdio::piped());
         if let Some(directory) = &order.directory {
             if !std::path::Path::new(directory).is_dir() {
                 return Err(Error::environment(format!("there is no directory {directory}"))
@@ -73,73 +94,203 @@ impl Started {
             })?;
             command.stdin(file);
         }
-        let begun_ns = now_ns();
+        let ended_first = order.conditions.limits.memory_bytes.map(|_| EndedFirst::begin());
+        let (begun, begun_ns) = (SystemTime::now(), now_ns());
         let mut child = command.spawn().map_err(|error| cannot_start(program, &error))?;
+        drop(ended_first);
         let pid = child.id();
         let pidfd = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let pidfd = pidfd.ok_or(Errno::SRCH).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()));
         Ok(Self {
+            program: program.to_owned(),
             pid,
             descriptor: pidfd.context("cannot watch the command")?,
-            diagnostics: child.stderr.take(),
+            streams: [
+                Pipe { end: child.stdout.take().map(OwnedFd::from), all: output, kept: Vec::new() },
+                Pipe { end: child.stderr.take().map(OwnedFd::from), all: error, kept: Vec::new() },
+            ],
             begun_ns,
+            begun,
         })
     }
 
     /// Waits until the command has ended. Returns an error of kind `Incomplete` if it ended in another way than the order says, or takes
-    /// longer than its limit. Also returns an error if the coordinator has ended.
-    pub(super) fn ends(mut self, order: &Order) -> Result<Ended> {
-        let mut diagnostic = Vec::new();
+    /// longer than its limit, or if its output has no figure. Also returns an error if the coordinator has ended.
+    pub(super) fn ends(mut self, order: &Order, reader: &Reader<'_>, watched: bool) -> Result<Ended> {
+        let mut stopped_ns = None;
         let ended_ns = loop {
             let passed_ns = now_ns().saturating_sub(self.begun_ns);
+            if let (None, Some(stop_ns)) = (stopped_ns, order.stop_ns)
+                && passed_ns >= stop_ns
+            {
+                stopped_ns = Some(now_ns());
+                self.stop();
+            }
             let Some(left_ns) = order.limit_ns.checked_sub(passed_ns).filter(|&left| left > 0) else {
                 let limit = Duration::from_nanos(order.limit_ns).as_secs_f64();
                 return Err(Error::incomplete(format!(
-                    "a run took longer than its limit of {limit} s, and siga ended it"
+                    "the command ran longer than its time limit of {limit} s, so siga ended it"
                 ))
-                .hint("raise `time_limit_seconds` of the command, or --time-limit"));
+                .hint("raise `time_limit_seconds` in the plan, or use --time-limit"));
             };
-            if self.waits(left_ns, &mut diagnostic)? {
+            let until_stop_ns =
+                order.stop_ns.filter(|_| stopped_ns.is_none()).map(|stop_ns| stop_ns.saturating_sub(passed_ns));
+            if self.waits(left_ns.min(until_stop_ns.unwrap_or(left_ns)), watched)? {
                 break now_ns();
             }
         };
         let (mut record, mut cpu) = (CommandRecord::default(), ProcessCpu::default());
         let (name, status) = collect(self.pid, &mut cpu, &mut record)?;
         let left_behind = leftovers(&mut cpu, &mut record)?;
-        if let Some(pipe) = &mut self.diagnostics {
-            read_available(pipe, &mut diagnostic);
+        self.streams.iter_mut().try_for_each(Pipe::read)?;
+        let [Pipe { kept: output, .. }, Pipe { kept: error, .. }] = &self.streams;
+        let ended_ns = match (order.stop_ns, stopped_ns) {
+            (None, _) => ended_ns,
+            // A run that siga ends has no exit status of its own.
+            (Some(_), Some(stopped_ns)) => stopped_ns,
+            (Some(stop_ns), None) => {
+                return Err(too_early(&name, ended_ns.saturating_sub(self.begun_ns), stop_ns, error));
+            }
+        };
+        if stopped_ns.is_none() && status.code() != Some(order.exit_status.into()) {
+            return Err(wrong_end(&name, status, order.exit_status, error));
         }
-        if status.code() != Some(order.exit_status.into()) {
-            return Err(wrong_end(&name, status, order.exit_status, &diagnostic));
-        }
-        Ok(Ended { elapsed_ns: ended_ns.saturating_sub(self.begun_ns), cpu, record, left_behind })
+        let elapsed_ns = ended_ns.saturating_sub(self.begun_ns);
+        reader.read(&Written { output, error, begun: self.begun, elapsed_ns }, &mut record)?;
+        Ok(Ended { elapsed_ns, cpu, record, left_behind })
     }
 
-    /// Waits until the command ends, writes to standard error, or `left_ns` have passed. Returns true if it has ended.
-    fn waits(&mut self, left_ns: u64, diagnostic: &mut Vec<u8>) -> Result<bool> {
+    /// Waits until the command ends, writes something, or `left_ns` have passed. Returns true if it has ended.
+    /// If `watched` is true, returns an error if the coordinator has ended.
+    fn waits(&mut self, left_ns: u64, watched: bool) -> Result<bool> {
         let stdin = std::io::stdin();
-        let mut watched =
-            vec![PollFd::new(&self.descriptor, PollFlags::IN), PollFd::new(&stdin, PollFlags::RDHUP | PollFlags::HUP)];
-        watched.extend(self.diagnostics.as_ref().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
+        let mut polled = vec![PollFd::new(&self.descriptor, PollFlags::IN)];
+        polled.extend(watched.then(|| PollFd::new(&stdin, PollFlags::RDHUP | PollFlags::HUP)));
+        polled.extend(self.streams.iter().filter_map(|pipe| Some(PollFd::new(pipe.end.as_ref()?, PollFlags::IN))));
         let timeout = Timespec::try_from(Duration::from_nanos(left_ns)).context("the timeout is too long")?;
-        match poll(&mut watched, Some(&timeout)) {
+        match poll(&mut polled, Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(Error::environment(format!("cannot wait for the command: {error}"))),
         }
-        let seen: Vec<PollFlags> = watched.iter().map(PollFd::revents).collect();
+        let seen: Vec<PollFlags> = polled.iter().map(PollFd::revents).collect();
         if seen[0].contains(PollFlags::IN) {
             return Ok(true);
         }
-        if seen[1].intersects(PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR) {
+        if watched && seen[1].intersects(PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR) {
             return Err(Error::incomplete("the coordinator has ended"));
         }
-        if seen.get(2).is_some_and(|seen| !seen.is_empty())
-            && let Some(pipe) = &mut self.diagnostics
-            && !read_available(pipe, diagnostic)
-        {
-            self.diagnostics = None;
+        if seen[1..].iter().any(|seen| !seen.is_empty()) {
+            self.streams.iter_mut().try_for_each(Pipe::read)?;
         }
         Ok(false)
+    }
+}
+
+impl Started {
+    /// Returns the name of the program.
+    pub(super) fn program(&self) -> &str {
+        &self.program
+    }
+
+    /// Returns the pipes from which the output is read.
+    pub(super) fn pipes(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.streams.iter().filter_map(|pipe| pipe.end.as_ref())
+    }
+
+    /// Reads the output that is available.
+    pub(super) fn read(&mut self) -> Result<()> {
+        self.streams.iter_mut().try_for_each(Pipe::read)
+    }
+
+    /// Returns the output that is kept: standard output and standard error.
+    pub(super) fn output(&self) -> [&[u8]; 2] {
+        self.streams.each_ref().map(|pipe| pipe.kept.as_slice())
+    }
+
+    /// Keeps only the end of the output from now on.
+    pub(super) fn forget_output(&mut self) {
+        for pipe in &mut self.streams {
+            pipe.all = false;
+            pipe.kept.clear();
+        }
+    }
+
+    /// Returns true if the program itself has ended.
+    pub(super) fn has_ended(&self) -> Result<bool> {
+        let mut polled = [PollFd::new(&self.descriptor, PollFlags::IN)];
+        match poll(&mut polled, Some(&Timespec::default())) {
+            Ok(count) => Ok(count > 0),
+            Err(Errno::INTR) => Ok(false),
+            Err(error) => Err(Error::environment(format!("cannot check a process of a server: {error}"))),
+        }
+    }
+
+    /// Removes ended processes of the run, except the program itself, from the process table, and adds what they used.
+    pub(super) fn collect_others(&self, cpu: &mut ProcessCpu, record: &mut CommandRecord) -> Result<()> {
+        loop {
+            match children().context("cannot wait for processes of a server")? {
+                Children::Ended(pid) if pid != self.pid => drop(collect(pid, cpu, record)?),
+                Children::Ended(_) | Children::Running | Children::None => return Ok(()),
+            }
+        }
+    }
+
+    /// Asks all processes of the run to end.
+    pub(super) fn stop(&self) {
+        let group = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
+        // The command has ended in between, or it has made its own process group: then the limit ends it.
+        let _ = group.map(|group| kill_process_group(group, Signal::TERM));
+    }
+}
+
+impl Pipe {
+    /// Reads what is available, and keeps all of it, or the end.
+    fn read(&mut self) -> Result<()> {
+        let mut chunk = [0; CHUNK_BYTES];
+        while let Some(end) = &self.end
+            && poll(&mut [PollFd::new(end, PollFlags::IN)], Some(&Timespec::default())) == Ok(1)
+        {
+            match rustix::io::read(end, &mut chunk) {
+                Ok(0) => self.end = None,
+                Ok(count) => self.keep(&chunk[..count])?,
+                Err(Errno::INTR) => {}
+                Err(_) => self.end = None,
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> Result<()> {
+        self.kept.extend_from_slice(bytes);
+        if !self.all {
+            let surplus = self.kept.len().saturating_sub(DIAGNOSTIC_BYTES_MAX);
+            self.kept.drain(..surplus);
+        } else if self.kept.len() > OUTPUT_BYTES_MAX {
+            return Err(Error::incomplete(format!(
+                "the command wrote more than {} MB of output in one execution",
+                OUTPUT_BYTES_MAX >> 20
+            ))
+            .hint("let the command print less, because siga keeps its output to read figures from it"));
+        }
+        Ok(())
+    }
+}
+
+/// Adds what all living descendants of this process have used so far. The CPU time of a process is exact; that of the ended children for
+/// which it waited is known in ticks only.
+pub(super) fn used_by_all(cpu: &mut ProcessCpu, record: &mut CommandRecord) {
+    for pid in descendants() {
+        let (Some(stat), Ok(run_ns)) = (Stat::of(pid), sys::process_cpu_ns(pid)) else { continue };
+        let own = split(run_ns, stat.user, stat.system);
+        let of_children = stat.children.saturating_mul(TICK_NS);
+        let of_children = ProcessCpu { run_ns: of_children, user_ns: of_children / 2 };
+        let name = name(Some(&stat));
+        add(record, name.clone(), NamedProcesses { count: 1, cpu: own });
+        *cpu = cpu.plus(own);
+        if of_children.run_ns > 0 {
+            add(record, format!("{name}: its children"), NamedProcesses { count: 0, cpu: of_children });
+            *cpu = cpu.plus(of_children);
+        }
     }
 }
 
@@ -257,33 +408,27 @@ fn name(stat: Option<&Stat>) -> String {
     stat.map_or_else(|| "(unknown)".to_owned(), |stat| text::name(&stat.name))
 }
 
-/// Reads what is available from the command's standard error, and keeps the end of it. Returns false at the end of the input.
-fn read_available(pipe: &mut ChildStderr, kept: &mut Vec<u8>) -> bool {
-    let mut chunk = [0; DIAGNOSTIC_BYTES_MAX];
-    while poll(&mut [PollFd::new(&*pipe, PollFlags::IN)], Some(&Timespec::default())) == Ok(1) {
-        match pipe.read(&mut chunk) {
-            Ok(0) => return false,
-            Ok(count) => {
-                kept.extend_from_slice(&chunk[..count]);
-                let surplus = kept.len().saturating_sub(DIAGNOSTIC_BYTES_MAX);
-                kept.drain(..surplus);
-            }
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(_) => return false,
-        }
-    }
-    true
-}
-
 fn cannot_start(program: &str, error: &std::io::Error) -> Error {
     let hint = if error.kind() == ErrorKind::NotFound {
-        "install it, or give its path; siga looks for it in the directories of PATH"
+        "install the program, or use its full path; siga looks for programs in the directories of PATH"
     } else if error.kind() == ErrorKind::PermissionDenied {
-        "its file must be executable (`chmod +x`)"
+        "make the file of the program executable (`chmod +x`)"
     } else {
-        "start it by hand to see why"
+        "start the program by hand to see the reason"
     };
     Error::environment(format!("cannot start {program}: {error}")).hint(hint)
+}
+
+fn too_early(name: &str, elapsed_ns: u64, stop_ns: u64, diagnostic: &[u8]) -> Error {
+    let seconds = |ns: u64| Duration::from_nanos(ns).as_secs_f64();
+    let last = last_line(diagnostic);
+    let last = if last.is_empty() { last } else { format!(": {last}") };
+    Error::incomplete(format!(
+        "{name} ended after {:.3} s, but `stop_after_seconds` is {} s{last}",
+        seconds(elapsed_ns),
+        seconds(stop_ns)
+    ))
+    .hint("remove `stop_after_seconds` if the command ends by itself")
 }
 
 fn wrong_end(name: &str, status: ExitStatus, wanted: u8, diagnostic: &[u8]) -> Error {
@@ -292,11 +437,10 @@ fn wrong_end(name: &str, status: ExitStatus, wanted: u8, diagnostic: &[u8]) -> E
         (None, Some(signal)) => format!("was killed by signal {signal}"),
         (None, None) => "ended in an unknown way".to_owned(),
     };
-    let said = String::from_utf8_lossy(diagnostic);
-    let last = said.lines().map(str::trim).rfind(|line| !line.is_empty());
-    let last = last.map(|line| format!(": {}", text::name(&text::cut(line.to_owned(), 300)))).unwrap_or_default();
+    let last = Some(last_line(diagnostic)).filter(|line| !line.is_empty());
+    let last = last.map(|line| format!(": {line}")).unwrap_or_default();
     Error::incomplete(format!("{name} {how}{last}"))
-        .hint("start the command by hand to see why; `exit_status` in the plan expects another status")
+        .hint("start the command by hand to see the reason; if this status is correct, set `exit_status` in the plan")
 }
 
 #[cfg(test)]

@@ -68,7 +68,9 @@ impl CostInjector {
     /// namespace or an interface does not exist, or if this process lacks a privilege.
     pub(crate) fn attach(namespace_path: &Path, interfaces: &[&str], per_packet_ns: u32) -> Result<Self> {
         if per_packet_ns > PER_PACKET_NS_MAX {
-            return Err(Error::usage(format!("{per_packet_ns} ns per packet are more than {PER_PACKET_NS_MAX}")));
+            return Err(Error::usage(format!(
+                "a cost of {per_packet_ns} ns per packet is more than the maximum of {PER_PACKET_NS_MAX} ns"
+            )));
         }
         let injected = create_map()?;
         let program = load_injector(&injected, per_packet_ns)?;

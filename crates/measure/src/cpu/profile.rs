@@ -423,8 +423,12 @@ mod tests {
         assert_eq!(profile.uncounted, 0);
         let wall: u64 = profile.cpus.iter().map(|cpu| cpu.wall_ns).sum();
         let ran = profile.time_ns(|_| true);
-        assert!(ran <= wall, "{ran} of {wall} ns");
-        assert!(ratio(wall - ran, wall) < 0.02 + ratio(stolen, wall), "{ran} of {wall} ns, {stolen} stolen");
+        // While the hypervisor takes a CPU, a sample can stand for more time than has passed.
+        assert!(ran <= wall + stolen, "{ran} of {wall} ns, {stolen} stolen");
+        assert!(
+            ratio(wall.saturating_sub(ran), wall) < 0.02 + ratio(stolen, wall),
+            "{ran} of {wall} ns, {stolen} stolen"
+        );
     }
 
     #[test]

@@ -15,7 +15,8 @@ use crate::cpu::cost_injector;
 use crate::cpu::profile::Profiler;
 use crate::host;
 use crate::interrupt::interrupted;
-use crate::trial::Bench;
+use crate::trial::prepare::Preparation;
+use crate::trial::{Bench, Measures};
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, ErrorKind, Result};
 use siga_results::environment::{EMULATED, EMULATED_FIGURES, Environment};
@@ -75,11 +76,14 @@ impl Calibration {
         let noisy = self.skipped.iter().filter(|absent| absent.noisy);
         undecided.extend(noisy.map(|absent| format!("{} by {}", absent.planted_in, absent.way)));
         if !off.is_empty() {
-            return Err(Error::incomplete(format!("measured with an error of more than 5%: {}", off.join(", ")))
-                .hint("on this host, that method's CPU times for that component are wrong by the same factor"));
+            return Err(Error::incomplete(format!(
+                "siga measured these costs with an error of more than 5%: {}",
+                off.join(", ")
+            ))
+            .hint("on this host, this method's CPU times of these components are wrong by the same ratio"));
         }
         if !undecided.is_empty() {
-            let text = format!("too noisy to decide:  {}", undecided.join(", "));
+            let text = format!("the host is too noisy to check these costs: {}", undecided.join(", "));
             return Err(Error::incomplete(text).hint("stop other programs, then calibrate again"));
         }
         Ok(())
@@ -101,7 +105,7 @@ fn absent(experiment: &Experiment, way: Way, profiler: &Result<Profiler>, inject
     let reason = |error: &Error| error.to_string().replace("\n  ", "; ");
     match (experiment.planted, injector) {
         (Planted::Router, Err(error)) => {
-            return Some(format!("nothing can be planted in the router: {}", reason(error)));
+            return Some(format!("siga cannot add a cost to the router: {}", reason(error)));
         }
         (Planted::Router, Ok(())) | (Planted::Client | Planted::Server | Planted::Delay, _) => {}
     }
@@ -161,6 +165,7 @@ impl Course {
                 profiler: profiler.take(),
                 names: None,
                 series: None,
+                preparation: Preparation::default(),
             };
             let measured = bench.trial(&matrix.cells[0], round, false, progress);
             *profiler = bench.profiler;

@@ -59,8 +59,8 @@ impl Cleaning {
         let left = self.found.iter().filter(|removed| removed.problem.is_some()).count();
         match left {
             0 => Ok(()),
-            _ => Err(Error::incomplete(format!("{left} leftovers could not be removed"))
-                .hint("the report lists them with the reasons")),
+            _ => Err(Error::incomplete(format!("siga could not remove {left} leftovers of earlier runs"))
+                .hint("the report gives the reasons")),
         }
     }
 
@@ -115,12 +115,15 @@ fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> {
     all.into_iter()
 }
 
+/// The subcommands of processes that a run starts, and that a run that crashes can leave behind.
+const ROLES: [&str; 3] = ["namespace-holder", "agent", "measurer"];
+
 /// A process that siga started.
 #[derive(Debug, PartialEq, Eq)]
 struct Process {
     pid: i32,
     parent: i32,
-    /// The subcommand of siga that the process runs: "namespace-holder" or "agent".
+    /// The subcommand of siga that the process runs: one of [`ROLES`].
     role: String,
     /// Whether the process runs a copy of siga that came from another host over ssh. If so, its parent is not siga, but a
     /// process of the ssh server.
@@ -140,7 +143,10 @@ fn process(pid: i32) -> Option<Process> {
     let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let words: Vec<&str> = line.split(|&byte| byte == 0).map(|word| std::str::from_utf8(word).unwrap_or("")).collect();
     let parent = i32::try_from(status_number(&pid.to_string(), "PPid:", 0)?).ok()?;
-    let [program, role @ ("namespace-holder" | "agent"), options @ ..] = &words[..] else { return None };
+    let [program, role, options @ ..] = &words[..] else { return None };
+    if !ROLES.contains(role) {
+        return None;
+    }
     let is_copy = options.contains(&"--unlink") && is_copied_name(Path::new(program));
     (*program == "/proc/self/exe" || is_copy).then(|| Process { pid, parent, role: (*role).into(), is_copy })
 }
@@ -202,7 +208,7 @@ impl Process {
                 return Ok(());
             }
         }
-        Err("the process does not end".into())
+        Err("the process does not end when siga ends it".into())
     }
 }
 

@@ -72,11 +72,11 @@ impl Examination {
             let percent = 100.0 * (1.0 - ratio.value);
             check.state = CheckState::Caution;
             check.costs = Some(format!(
-                "while the profiler runs, the rate of a fully loaded path is {percent:.0}% lower; siga measures rates \
-                    without the profiler"
+                "while the profiler runs, the rate of a fully loaded path is {percent:.0}% lower; siga therefore measures \
+                    rates without the profiler"
             ));
             check.way_out =
-                Some("use --accounting subtract if CPU times and rates must come from the same phase".into());
+                Some("if CPU times and rates must come from the same phase, use --accounting subtract".into());
         }
     }
 

@@ -33,6 +33,7 @@ fn name(feature: Feature) -> &'static str {
         Feature::Esp4 => "ESP for IPv4",
         Feature::Esp6 => "ESP for IPv6",
         Feature::Smc => "SMC",
+        Feature::Tap => "TAP devices",
     }
 }
 
@@ -44,6 +45,7 @@ fn about(feature: Feature) -> &'static str {
         Feature::Fq => "a queueing discipline that paces each flow",
         Feature::Esp4 | Feature::Esp6 => "IPsec with AES-GCM",
         Feature::Smc => "sockets for Shared Memory Communications (AF_SMC)",
+        Feature::Tap => "network namespaces can join virtual switches: siga netns NETWORK PORT",
     }
 }
 
@@ -56,6 +58,7 @@ fn without(feature: Feature) -> &'static str {
         Feature::Esp4 => "IPsec over IPv4 cannot be measured",
         Feature::Esp6 => "IPsec over IPv6 cannot be measured",
         Feature::Smc => "the path smc-loopback is not available",
+        Feature::Tap => "network namespaces and containers cannot join virtual switches",
     }
 }
 
@@ -110,8 +113,8 @@ fn cpus(files: &Files<'_>) -> Check {
     numbers.sort_unstable();
     let list = numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let finding = match numbers[..] {
-        [] => format!("{online} online; none can be taken offline"),
-        _ => format!("{online} online; root can take offline and online again: {list}"),
+        [] => format!("{online} online; root cannot switch off any of these CPUs"),
+        _ => format!("{online} online; root can switch these CPUs off and on: {list}"),
     };
     Check::ok(Group::Kernel, "CPUs", finding)
 }
@@ -182,8 +185,8 @@ mod tests {
         let (online, first, eleventh) =
             (format!("{cpu}/online"), format!("{cpu}/cpu2/online"), format!("{cpu}/cpu10/online"));
         let files = [(online.as_str(), "0-3\n"), (eleventh.as_str(), "1\n"), (first.as_str(), "1\n")];
-        assert_eq!(on(&files, cpus).finding, "4 online; root can take offline and online again: 2, 10");
-        assert_eq!(on(&files[..1], cpus).finding, "4 online; none can be taken offline");
+        assert_eq!(on(&files, cpus).finding, "4 online; root can switch these CPUs off and on: 2, 10");
+        assert_eq!(on(&files[..1], cpus).finding, "4 online; root cannot switch off any of these CPUs");
     }
 
     #[test]

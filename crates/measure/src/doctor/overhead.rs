@@ -8,7 +8,8 @@ use super::recovery::Ratio;
 use crate::config;
 use crate::cpu::profile::Profiler;
 use crate::interrupt::interrupted;
-use crate::trial::Bench;
+use crate::trial::prepare::Preparation;
+use crate::trial::{Bench, Measures};
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
 use siga_plan::path::PathKind;
@@ -47,8 +48,15 @@ pub(super) fn measure(profiler: Profiler, progress: &mut dyn FnMut(&str)) -> Res
     };
     let matrix = plan.matrix()?;
     let cell = &matrix.cells[0];
-    let mut bench =
-        Bench { plan: &plan, matrix: &matrix, ssh: config::SSH, profiler: Some(profiler), names: None, series: None };
+    let mut bench = Bench {
+        plan: &plan,
+        matrix: &matrix,
+        ssh: config::SSH,
+        profiler: Some(profiler),
+        names: None,
+        series: None,
+        preparation: Preparation::default(),
+    };
     let mut trials = Vec::new();
     for round in 0..TRIALS {
         progress(&format!("the cost of accounting, {} of {TRIALS}", round + 1));

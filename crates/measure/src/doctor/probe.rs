@@ -5,6 +5,7 @@ use crate::cpu::host::HostCpu;
 use crate::cpu::{cost_injector, profile};
 use crate::path::{Net, Path, filter};
 use crate::socket::sockmap;
+use rustix::thread::{CapabilitySet, capabilities};
 use siga_model::error::Result;
 use siga_model::waiting::Waiting;
 use siga_plan::level::{Guests, Level};
@@ -40,13 +41,8 @@ pub(super) fn paths(progress: &mut dyn FnMut(&str)) -> Vec<Check> {
     }
     for path in GuestPath::ALL {
         progress(&format!("path {path}"));
-        let spec = GuestSpec {
-            path,
-            mtu: GuestPath::MTU_DEFAULT,
-            ipv6: false,
-            wait: Waiting::Block,
-            guests: Guests::default(),
-        };
+        let spec =
+            GuestSpec { path, mtu: path.mtu_default(), ipv6: false, wait: Waiting::Block, guests: Guests::default() };
         checks.push(match Net::raise(FilePath::new("/proc/self/exe"), &spec) {
             Ok(_net) => Check::ok(Group::Paths, path.name(), path.about()),
             Err(error) => Check::missing(Group::Paths, path.name(), &error, "cells of this path are skipped"),
@@ -154,7 +150,7 @@ pub(super) fn tools() -> Vec<Check> {
             "`--calibrate` cannot check the router's CPU time; measurements are not affected",
         ),
     };
-    vec![planting, user_namespaces(), filters(), ssh()]
+    vec![planting, user_namespaces(), namespaces_of_others(), filters(), ssh()]
 }
 
 /// Sysctls that can disable user namespaces, each with the value that disables them.
@@ -184,6 +180,22 @@ fn user_namespaces() -> Check {
         CheckState::Missing,
         "siga needs root to build paths",
         Some("run siga as root, or ask the administrator to change the setting".into()),
+    )
+}
+
+/// Checks whether siga may give network namespaces names and make devices in those of other programs, such as containers.
+fn namespaces_of_others() -> Check {
+    let name = "named namespaces";
+    let needed = CapabilitySet::SYS_ADMIN | CapabilitySet::NET_ADMIN;
+    if capabilities(None).is_ok_and(|held| held.effective.contains(needed)) {
+        let finding = "existing namespaces and containers can join virtual switches: `netns` and `pid` of a port, siga cni, \
+            siga netns --name NAME (for podman --network ns:/run/netns/NAME, nsenter, systemd's NetworkNamespacePath=)";
+        return Check::ok(Group::Tools, name, finding);
+    }
+    Check::ok(Group::Tools, name, "this process lacks CAP_SYS_ADMIN or CAP_NET_ADMIN").with(
+        CheckState::Missing,
+        "existing namespaces and containers cannot join virtual switches; siga netns without --name needs no root",
+        Some("run siga as root".into()),
     )
 }
 

@@ -126,8 +126,8 @@ pub(super) fn calibration(calibration: &Calibration) -> String {
     let _ = writeln!(out, "{}", verdict(calibration));
     let _ = writeln!(
         out,
-        "siga planted known costs into {} {}, with {} s per trial: each cost once small and once large in the same\n\
-         round. The columns `planted` and `recovered` show the difference of the two, in microseconds per transaction.\n",
+        "siga added known CPU costs to {} {}, with {} s per trial. Each round measures each cost twice: small and large.\n\
+         The columns `planted` and `recovered` show the difference between the two, in microseconds per transaction.\n",
         calibration.path, calibration.workload, calibration.seconds
     );
     let _ = writeln!(
@@ -175,11 +175,13 @@ fn verdict(calibration: &Calibration) -> String {
         (0, 0) => "Every accounting method measured the planted costs correctly.".into(),
         (0, undecided) => {
             format!(
-                "{undecided} of {all} planted costs could not be determined within 5%, because other load on this \
-                host is too high."
+                "siga added {all} known CPU costs. It could not determine {undecided} of them within 5%, because other \
+                load on this host is too high."
             )
         }
-        (off, _) => format!("{off} of {all} planted costs were measured with an error of more than 5%."),
+        (off, _) => {
+            format!("siga added {all} known CPU costs, and measured {off} of them with an error of more than 5%.")
+        }
     }
 }
 

@@ -33,8 +33,8 @@ pub struct Timing {
 pub(super) fn all() -> Result<Vec<Timing>> {
     let cpus = allowed();
     let mut all = vec![
-        timing("reading the clock", "each transaction needs at least two", clock()),
-        timing("a system call", "each message needs several", system_call()),
+        timing("reading the clock", "each transaction reads the clock at least twice", clock()),
+        timing("a system call", "each message needs several system calls", system_call()),
     ];
     if let [first, ..] = cpus[..] {
         let ns = wake_up(first, first, EFFORT)?;

@@ -6,7 +6,8 @@
 
 use crate::config;
 use crate::interrupt::interrupted;
-use crate::trial::Bench;
+use crate::trial::prepare::Preparation;
+use crate::trial::{Bench, Measures};
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
 use siga_plan::path::PathKind;
@@ -61,7 +62,15 @@ pub(super) fn watch(path: PathKind, time: Duration, progress: &mut dyn FnMut(&st
     };
     let matrix = plan.matrix()?;
     let cell = &matrix.cells[0];
-    let mut bench = Bench { plan: &plan, matrix: &matrix, ssh: config::SSH, profiler: None, names: None, series: None };
+    let mut bench = Bench {
+        plan: &plan,
+        matrix: &matrix,
+        ssh: config::SSH,
+        profiler: None,
+        names: None,
+        series: None,
+        preparation: Preparation::default(),
+    };
     let begun = Instant::now();
     let mut trials = Vec::new();
     while begun.elapsed() < time {
@@ -116,8 +125,7 @@ impl Watched {
                 let percent = 100.0 * difference;
                 let percent = if percent < 9.95 { format!("{percent:.1}") } else { format!("{percent:.0}") };
                 format!(
-                    "In its present state, this host can detect differences of more than {percent}% with {TRIALS} \
-                    trials."
+                    "At present, siga can detect differences of more than {percent}% on this host with {TRIALS} trials."
                 )
             }
             None if reason.is_some() => "At present, no difference can be detected on this host, because too many \
@@ -157,7 +165,7 @@ mod tests {
         assert!((noisy.difference.unwrap() - 0.0606_f64.exp_m1()).abs() < 0.001, "{noisy:?}");
         assert_eq!(
             noisy.sentence(),
-            "In its present state, this host can detect differences of more than 6.2% with 12 trials."
+            "At present, siga can detect differences of more than 6.2% on this host with 12 trials."
         );
         assert!(judged(&[1_000, 1_010, 1_000, 1_010, 1_000], 0).difference.unwrap() < 0.01);
         assert!((noisy.others.unwrap() - 0.02).abs() < 1e-9 && noisy.steal == 0.0, "{noisy:?}");

@@ -422,7 +422,7 @@ impl<S: Sockets> Server<S> {
     fn drain(&mut self, slot: usize) -> io::Result<bool> {
         let Some(Some(connection)) = self.connections.get_mut(slot) else { return Ok(false) };
         if self.sockets.receive(&connection.socket, &mut self.inbox[..1])? != 0 {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "more bytes than the request arrived"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the peer sent more bytes than the request has"));
         }
         self.hang_up(slot);
         Ok(false)

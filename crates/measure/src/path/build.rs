@@ -8,10 +8,12 @@
 use super::carrier;
 use super::filter;
 use super::namespace::{Node, NodeKind, gain_privilege};
+use super::netlink::Requests as _;
 use super::network::{Interface, Network};
 use super::settings::{self, Notes};
 use super::{Built, Counters, Namespace, napi, qdisc};
 use crate::socket::smc;
+use netlink_packet_core::NLM_F_EXCL;
 use netlink_packet_route::link::{
     BondMode, BondXmitHashPolicy, BridgeStpState, InfoBond, InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan,
     InfoVeth, InfoVlan, IpVlanMode, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, MacVlanMode, State, Stats64,
@@ -43,7 +45,7 @@ impl Network {
         let mut notes = Notes::default();
         let ipv6 = network.nodes[0].has_sysctl("net.ipv6.conf.all.disable_ipv6")?;
         if spec.ipv6 && !ipv6 {
-            return Err(Error::environment("this kernel has no IPv6").hint("measure over IPv4"));
+            return Err(Error::environment("this kernel has no IPv6").hint("measure over IPv4 (without --ipv6)"));
         }
         settings::prepare(&network, spec, ipv6, &mut notes)?;
         network.link(spec)?;
@@ -312,7 +314,7 @@ impl Network {
         for interface in interfaces {
             let node = self.node(interface.node)?;
             for address in [Some(address), link_local(address)].into_iter().flatten() {
-                let added = node.netlink.add_address(interface.index, address, prefix_bits(address));
+                let added = node.netlink.add_address(interface.index, address, prefix_bits(address), NLM_F_EXCL);
                 added.context(format!("cannot give {} the address {address}", interface.label()))?;
             }
         }
@@ -381,7 +383,7 @@ fn named(name: &str, mtu: Option<u32>) -> LinkMessage {
     message
 }
 
-fn up(index: u32) -> LinkMessage {
+pub(super) fn up(index: u32) -> LinkMessage {
     let mut message = LinkMessage::default();
     message.header.index = index;
     message.header.flags = LinkFlags::Up;

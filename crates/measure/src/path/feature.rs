@@ -4,7 +4,7 @@
 //! the module for the attempt, as it does for a path. The module then stays loaded.
 
 use super::namespace::{Node, NodeKind, gain_privilege};
-use super::netlink::Netlink;
+use super::netlink::{Netlink, Requests as _};
 use crate::socket::smc;
 use netlink_packet_route::link::{InfoData, InfoKind, InfoVeth, InfoVlan, LinkAttribute, LinkInfo, LinkMessage};
 use rustix::net::netlink::XFRM;
@@ -32,11 +32,13 @@ pub(crate) enum Feature {
     Esp6,
     /// Sockets of SMC (shared memory communications).
     Smc,
+    /// TAP devices, by which network namespaces join virtual switches.
+    Tap,
 }
 
 impl Feature {
-    pub(crate) const ALL: [Self; 7] =
-        [Self::Bonding, Self::Vlan, Self::Netem, Self::Fq, Self::Esp4, Self::Esp6, Self::Smc];
+    pub(crate) const ALL: [Self; 8] =
+        [Self::Bonding, Self::Vlan, Self::Netem, Self::Fq, Self::Esp4, Self::Esp6, Self::Smc, Self::Tap];
 
     /// Returns the name of the kernel module that contains the feature.
     pub(crate) fn module(self) -> &'static str {
@@ -48,6 +50,7 @@ impl Feature {
             Self::Esp4 => "esp4",
             Self::Esp6 => "esp6",
             Self::Smc => "smc",
+            Self::Tap => "tun",
         }
     }
 
@@ -77,6 +80,8 @@ impl Feature {
                 let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
                 smc::socket(&any, SocketFlags::CLOEXEC).map(drop).map_err(Into::into)
             }
+            // `attempt` makes the device itself, because the error has advice.
+            Self::Tap => Ok(()),
         }
     }
 }
@@ -88,6 +93,9 @@ impl Feature {
 pub(super) fn attempt(feature: Feature) -> Result<()> {
     gain_privilege()?;
     let mut node = Node::create(NodeKind::Shared)?;
+    if feature == Feature::Tap {
+        return siga_fabric::join::try_device();
+    }
     let advice = || format!("load the module (`modprobe {0}`), or use a kernel with this module", feature.module());
     feature.try_in(&mut node.netlink).map_err(|error| Error::environment(refusal(feature, &error)).hint(advice()))
 }
@@ -99,6 +107,7 @@ fn refusal(feature: Feature, error: &io::Error) -> String {
         Feature::Netem | Feature::Fq => libc::ENOENT,
         Feature::Esp4 | Feature::Esp6 => libc::EPROTONOSUPPORT,
         Feature::Smc => libc::EAFNOSUPPORT,
+        Feature::Tap => libc::ENODEV,
     };
     match error.raw_os_error() {
         Some(libc::ENOSYS) if matches!(feature, Feature::Esp4 | Feature::Esp6) => {

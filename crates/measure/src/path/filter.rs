@@ -128,8 +128,8 @@ fn apply(node: &Node, ruleset: &str) -> Result<Listing> {
     let listing = Listing::parse(&reading.said)?;
     let loaded = loaded(&String::from_utf8_lossy(&loading.said));
     if listing.rules != loaded {
-        return Err(Error::environment(format!("nft loaded {loaded} rules, but {} are in force", listing.rules))
-            .hint("remove rules that the ruleset itself replaces or flushes later"));
+        return Err(Error::environment(format!("nft loaded {loaded} rules, but {} rules are active", listing.rules))
+            .hint("remove rules that the ruleset itself later replaces or flushes"));
     }
     Ok(listing)
 }
@@ -156,7 +156,7 @@ fn refused(node: &Node, diagnostic: &str) -> Error {
     } else {
         "`nft -c -f FILE` checks the rules without loading them"
     };
-    Error::environment(format!("nft does not load its rules in the {} namespace: {diagnostic}", node.kind.name()))
+    Error::environment(format!("nft cannot load the rules in the {} namespace: {diagnostic}", node.kind.name()))
         .hint(hint)
 }
 
@@ -204,7 +204,7 @@ impl Listing {
             return Ok(());
         }
         Err(Error::usage(format!("the ruleset has no chain that processes packets in the {} namespace", node.name()))
-            .hint(format!("they pass the hooks {} of the families {}", hooks(node).join(", "), families.join(", "))))
+            .hint(format!("packets in this namespace go only through chains with the hooks {} and the families {}: add one of them", hooks(node).join(", "), families.join(", "))))
     }
 
     fn summary(&self) -> String {
@@ -271,10 +271,10 @@ impl Nft {
             match child.try_wait() {
                 Ok(Some(status)) if bytes <= limits::RULESET_ANSWER_BYTES_MAX => return Ok(status),
                 Ok(None) if Instant::now() > self.deadline => {
-                    break format!("nft has not ended after {:?}", limits::RULESET_TIME_MAX);
+                    break format!("nft did not end within {:?}", limits::RULESET_TIME_MAX);
                 }
                 Ok(_) if bytes > limits::RULESET_ANSWER_BYTES_MAX => {
-                    break format!("nft has written too much output ({bytes} bytes)");
+                    break format!("nft wrote too much output ({bytes} bytes)");
                 }
                 Ok(_) => thread::sleep(PAUSE),
                 Err(error) => break format!("cannot wait for nft: {error}"),
@@ -416,9 +416,9 @@ mod tests {
         let mut nft = stand_in(&directory, "exec sleep 1000");
         nft.deadline = Instant::now() + Duration::from_millis(100);
         let error = nft.run(&[], "").err().unwrap();
-        assert!(error.message().contains("has not ended after 60s"), "{error}");
+        assert!(error.message().contains("did not end within 60s"), "{error}");
         let error = stand_in(&directory, "exec yes").run(&[], "").err().unwrap();
-        assert!(error.message().contains("nft has written"), "{error}");
+        assert!(error.message().contains("nft wrote"), "{error}");
     }
 
     #[test]

@@ -125,8 +125,10 @@ fn hold_namespaces(spec: &PathSpec, output: &mut Stdout, requests: &mut Lines<St
     Ok(())
 }
 
-fn watch_parent() -> Result<()> {
-    set_parent_process_death_signal(Some(Signal::KILL)).context("cannot request a signal for the parent's death")
+/// Asks the kernel to kill this process when its parent ends.
+pub(super) fn watch_parent() -> Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .context("cannot arrange that this process ends with its parent process")
 }
 
 fn not_for_people() -> Error {

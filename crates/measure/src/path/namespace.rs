@@ -92,8 +92,11 @@ impl Node {
         if here.st_ino == self.inode {
             return Ok(());
         }
-        Err(Error::environment(format!("is in network namespace {}, not in {}", here.st_ino, self.inode))
-            .at(self.kind.name()))
+        Err(Error::environment(format!(
+            "siga is in network namespace {}, but should be in network namespace {}",
+            here.st_ino, self.inode
+        ))
+        .at(self.kind.name()))
     }
 
     /// Returns the number of the namespace's descriptor, for netlink requests that move an interface into the namespace.
@@ -141,7 +144,7 @@ impl Node {
 /// Makes sure that this process may create and configure network namespaces. Returns true if the process had to create a
 /// user namespace for this.
 pub(super) fn gain_privilege() -> Result<bool> {
-    let held = capabilities(None).context("cannot read the capabilities of the holder")?.effective;
+    let held = capabilities(None).context("cannot read the capabilities of the namespace holder")?.effective;
     if held.contains(CapabilitySet::NET_ADMIN | CapabilitySet::SYS_ADMIN) {
         return Ok(false);
     }
@@ -163,7 +166,7 @@ pub(super) fn sysctl_here(name: &str) -> Option<String> {
     Some(text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-fn sysctl_file(name: &str) -> PathBuf {
+pub(super) fn sysctl_file(name: &str) -> PathBuf {
     PathBuf::from("/proc/sys").join(name.replace('.', "/"))
 }
 

@@ -33,7 +33,7 @@ pub(super) fn read_back(network: &mut Network, interface: Interface, level: &Lev
     file.read_to_string(&mut text).context(format!("cannot read threaded NAPI of {}", interface.label()))?;
     let is_on = text.trim() == "1";
     if is_on != on {
-        return Err(refused(level, interface, &format!("the kernel keeps it at {}", text.trim())));
+        return Err(refused(level, interface, &format!("the kernel keeps the value {}", text.trim())));
     }
     Ok(format!(" threaded-napi={}", if on { "on" } else { "off" }))
 }

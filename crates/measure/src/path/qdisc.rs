@@ -3,6 +3,7 @@
 //! The qdisc is on the interfaces with which client and server send: `siga-c` and `siga-s`, or `lo` if they share a namespace. So
 //! every packet passes it once in each direction. Other interfaces of the path keep the kernel's default.
 
+use super::netlink::Requests as _;
 use super::network::{Interface, Network};
 use netlink_packet_core::{DefaultNla, Emitable, Nla, NlasIterator};
 use netlink_packet_route::tc::{TcAttribute, TcOption};
@@ -61,7 +62,10 @@ pub(super) fn read_back(network: &mut Network, interface: Interface, level: &Lev
         return Err(differs("another qdisc"));
     }
     let Qdisc::Netem(netem) = qdisc else { return Ok(String::new()) };
-    let found = attributes.iter().find_map(Options::in_attribute).ok_or_else(|| differs("netem has no options"))?;
+    let found = attributes
+        .iter()
+        .find_map(Options::in_attribute)
+        .ok_or_else(|| differs("the kernel reports no options of netem"))?;
     if found != Options::of(netem) {
         return Err(differs("another netem"));
     }

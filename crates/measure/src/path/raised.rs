@@ -6,11 +6,14 @@
 //! killed.
 
 use super::holder::{self, Request};
+use super::namespace::{Node, NodeKind, gain_privilege};
+use super::{Namespace, Role};
 use crate::channel::{ChildProcess, Lines, write_outcome};
 use serde::{Deserialize, Serialize};
 use siga_fabric::client::Leased;
+use siga_fabric::join::ReservedPort;
 use siga_fabric::protocol::report::ReportPart;
-use siga_fabric::protocol::request::{Answer, Request as Ask};
+use siga_fabric::protocol::request::{Answer, GuestStatus, Request as Ask};
 use siga_fabric::protocol::secret::Secret;
 use siga_fabric::rundir::{self, RunDir};
 use siga_model::error::{Error, Result};
@@ -35,15 +38,27 @@ pub struct Raised {
     pub base: PathBuf,
     /// Name of the network in the directory `base`.
     pub network: Name,
-    /// The secret with which the client attaches to its guest.
-    pub client: Secret,
-    /// The secret with which the server attaches to its guest.
-    pub server: Secret,
+    /// The secret with which the client attaches to its guest. `None` if the client is in a network namespace.
+    pub client: Option<Secret>,
+    /// The secret with which the server attaches to its guest. `None` if the server is in a network namespace.
+    pub server: Option<Secret>,
+    /// The namespaces of client and server, if they are in namespaces.
+    pub namespaces: Vec<Namespace>,
     /// Process ids of the client's guest, the router and the server's guest. `None` if a guest does not exist or has no process
     /// of its own.
     pub guests: [Option<u32>; 3],
     /// Process id of the control program.
     pub control: u32,
+    /// Process ids of the switches.
+    pub switches: Vec<u32>,
+}
+
+impl Raised {
+    /// Returns the ids of the network's processes, except those that embed a guest.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        let guests = self.guests.into_iter().flatten();
+        guests.chain(self.switches.iter().copied()).chain([self.control]).collect()
+    }
 }
 
 /// A running network. Dropping this value ends the network.
@@ -87,6 +102,8 @@ pub(super) fn hold(spec: &GuestSpec, output: &mut std::io::Stdout, requests: &mu
         }
         Err(error) => return write_outcome::<()>(output, Err(error)),
     };
+    // If the holder has entered a user namespace, the change of its credentials has cleared the parent-death signal.
+    holder::watch_parent()?;
     while let Some(request) = holder::next(requests)? {
         match request {
             Request::Guest { guest } => write_outcome(output, network.report(guest))?,
@@ -100,6 +117,8 @@ pub(super) fn hold(spec: &GuestSpec, output: &mut std::io::Stdout, requests: &mu
 
 struct Network {
     leased: Leased,
+    /// The namespaces of client and server, if they are in namespaces.
+    nodes: Vec<Node>,
 }
 
 impl Network {
@@ -113,17 +132,47 @@ impl Network {
             let _ = RunDir::open(&base, &name).map(|run| run.map(|run| run.remove_dead()));
             let _ = rundir::remove_base(&base);
         })?;
-        let mut network = Self { leased };
+        let mut network = Self { leased, nodes: Vec::new() };
         let attach = spec.path.attach;
+        let [client_inside, server_inside] = attach.in_namespaces();
+        let mut secret = |inside: bool, guest| (!inside).then(|| network.secret(guest, attach)).transpose();
+        let (client, server) = (secret(client_inside, NAMES[0])?, secret(server_inside, NAMES[2])?);
+        let (guests, switches) = network.pids()?;
         let raised = Raised {
-            client: network.secret(NAMES[0], attach)?,
-            server: network.secret(NAMES[2], attach)?,
-            guests: network.pids()?,
+            client,
+            server,
+            namespaces: network.join_namespaces(attach)?,
+            guests,
             control: u32::try_from(network.leased.control().as_raw_nonzero().get()).unwrap_or(0),
+            switches,
             base,
             network: name,
         };
         Ok((network, raised))
+    }
+
+    /// Makes a namespace for each end that is to be in one, at the port with the name of its guest.
+    fn join_namespaces(&mut self, attach: Attach) -> Result<Vec<Namespace>> {
+        let ends = [(NodeKind::Client, Role::Client, NAMES[0]), (NodeKind::Server, Role::Server, NAMES[2])];
+        let inside = ends.into_iter().zip(attach.in_namespaces()).filter(|(_, inside)| *inside).map(|(end, _)| end);
+        let inside: Vec<_> = inside.collect();
+        if inside.is_empty() {
+            return Ok(Vec::new());
+        }
+        let user = gain_privilege()?.then(|| format!("/proc/{}/ns/user", std::process::id()));
+        // A device is made in another namespace than that of its port.
+        let other = Node::create(NodeKind::Shared)?;
+        let mut namespaces = Vec::new();
+        for (kind, role, port) in inside {
+            other.enter()?;
+            let reserved = ReservedPort::reserve(&mut self.leased.client, None, Some(port.parse()?), kind.name())?;
+            let made = reserved.make_device()?;
+            let node = Node::create(kind)?;
+            made.join_here()?;
+            namespaces.push(Namespace { role, net: node.proc_path(), user: user.clone(), inode: node.inode });
+            self.nodes.push(node);
+        }
+        Ok(namespaces)
     }
 
     fn ask(&mut self, request: Ask) -> Result<Vec<Answer>> {
@@ -139,12 +188,14 @@ impl Network {
         secret.ok_or_else(|| Error::environment(format!("the control program has no secret for {guest}")))
     }
 
-    fn pids(&mut self) -> Result<[Option<u32>; 3]> {
+    /// Returns the process ids of the guests with these names, and those of the switches.
+    fn pids(&mut self) -> Result<([Option<u32>; 3], Vec<u32>)> {
         let answers = self.ask(Ask::Status { detail: false })?;
         let state = |answer| if let Answer::Guest(state) = answer { Some(state) } else { None };
         let states: Vec<_> = answers.into_iter().filter_map(state).collect();
         let pid = |name: &str| states.iter().find(|state| state.name.as_str() == name).and_then(|state| state.pid);
-        Ok(NAMES.map(pid))
+        let is_switch = |state: &&GuestStatus| !NAMES.contains(&state.name.as_str());
+        Ok((NAMES.map(pid), states.iter().filter(is_switch).filter_map(|state| state.pid).collect()))
     }
 
     fn report(&mut self, guest: usize) -> Result<Vec<ReportPart>> {

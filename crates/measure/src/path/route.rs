@@ -1,7 +1,7 @@
 //! Reads the kernel's route from this network namespace to an address, and the settings that apply to the route. Changes nothing.
 
 use super::namespace::sysctl_here;
-use super::netlink::Netlink;
+use super::netlink::{Netlink, Requests as _};
 use super::settings::{ALSO_READ, describe, offloads, word};
 use netlink_packet_route::link::LinkAttribute;
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};

@@ -92,8 +92,10 @@ impl Notes {
 
     /// Returns the notes, with one line for each error message.
     pub(super) fn into_lines(self) -> Vec<String> {
-        let refused =
-            self.refused.into_iter().map(|(error, settings)| format!("not set ({error}): {}", settings.join(", ")));
+        let refused = self
+            .refused
+            .into_iter()
+            .map(|(error, settings)| format!("the kernel refused these settings ({error}): {}", settings.join(", ")));
         refused.chain(self.lines).collect()
     }
 }
@@ -218,7 +220,7 @@ pub(super) fn read_interfaces(network: &mut Network, level: &Level) -> Result<BT
                 let state = if on { "on" } else { "off" };
                 return Err(Error::environment(format!("the kernel keeps {which} of {} {state}", interface.label()))
                     .hint(format!(
-                        "this type of interface has it fixed; leave `{which}` out of level {}",
+                        "`{which}` cannot be changed on this type of interface; remove it from level {}",
                         level.name
                     )));
             }
@@ -254,8 +256,7 @@ fn set(node: &Node, name: &str, value: &str) -> Result<()> {
     node.set_sysctl(name, value)?.map_err(|error| {
         let hint = match error.raw_os_error() {
             Some(libc::ENOENT | libc::EACCES | libc::EPERM) => {
-                "the kernel does not have this sysctl, or has it only for the whole host, and siga changes no \
-                    settings of the host"
+                "the kernel has no such sysctl, or only one for the whole host, and siga does not change settings of the host"
             }
             Some(libc::EROFS) => "/proc/sys is read-only; start the container with --privileged",
             Some(_) | None => "the kernel rejects this value",
@@ -346,7 +347,7 @@ fn congestion_refused(node: &Node, name: &str, error: &io::Error) -> Error {
     let hint = if error.raw_os_error() == Some(libc::EPERM) {
         "run siga as root, or add the algorithm to net.ipv4.tcp_allowed_congestion_control of the host".to_owned()
     } else {
-        format!("this kernel has {available}; try `modprobe tcp_{name}`")
+        format!("this kernel supports {available}; try `modprobe tcp_{name}`")
     };
     Error::environment(message).hint(hint)
 }

@@ -6,7 +6,7 @@ use crate::cpu::host::HostCpu;
 use crate::trial::host_record;
 use siga_report::{Format, Layout};
 use siga_results::environment::Environment;
-use siga_results::record::Probe;
+use siga_results::record::{PathRecord, Probe};
 use siga_results::testing;
 
 /// A bench whose trials take no time. Each trial finds the CPU times of the next planted readings of /proc/stat.
@@ -72,6 +72,7 @@ impl Watch for Notes {
     fn note(&mut self, text: &str) {
         self.0.push(text.to_owned());
     }
+    fn host(&mut self, _: &str) {}
 }
 
 /// Runs a plan of the paths veth and veth-routed over planted readings. Returns the run, and what it noted.
@@ -97,13 +98,12 @@ fn stolen_rounds_are_measured_again_and_the_report_says_so() {
     let (run, notes) = replay(fixed(11), |round| if [1, 4, 5, 8, 12].contains(&round) { 24 } else { 0 });
     assert_eq!(run.trials.len(), 2 * 16, "five rounds replace those that were disturbed");
     assert_eq!(notes.len(), 5);
-    assert_eq!(notes[0], "round 2 is left out: the hypervisor took 12% of the CPU time");
+    assert_eq!(notes[0], "siga leaves out round 2, because the hypervisor took 12% of the CPU time");
     let report = siga_report::render(&run, Format::Text, Layout::Plain, None).unwrap();
     println!("{report}");
     let [answer, disturbed] = [0, 1].map(|line| report.lines().nth(line).unwrap());
-    assert!(answer.starts_with("A router ") && answer.ends_with(" (11 of 16 rounds count)."), "{report}");
-    let wanted = "Disturbed: the hypervisor took 12% of the CPU time in 5 of 16 rounds; the figures are from the \
-        other 11.";
+    assert!(answer.starts_with("A router ") && answer.ends_with(" (from 11 of 16 rounds)."), "{report}");
+    let wanted = "Disturbed: the hypervisor took 12% of the CPU time in 5 of 16 rounds; siga uses only the other 11.";
     assert_eq!(disturbed, wanted, "{report}");
 }
 
@@ -185,14 +185,18 @@ fn a_plan_with_too_few_trials_says_how_many_decide() {
     let words = |plan: &Plan| too_few(plan, &plan.matrix().unwrap());
     let mut plan = Plan { trials: Some(6), ..Plan::load("default").unwrap() };
     plan.budget_seconds = None;
-    let note = "6 trials cannot decide each of 18 main figures; at least 10 trials are needed: use --trials 10";
+    let note =
+        "6 trials cannot give a verdict on each of 18 main figures; at least 10 trials are needed: use --trials 10";
     assert_eq!(words(&plan).as_deref(), Some(note));
     plan.trials = Some(10);
     assert_eq!(words(&plan), None);
     plan.trials = None;
     plan.budget_seconds = Some(100.0);
     let note = words(&plan).unwrap();
-    assert!(note.starts_with("a budget of 100 s is enough for 4 trials, which cannot decide each of 18"), "{note}");
+    assert!(
+        note.starts_with("a budget of 100 s allows only 4 trials, which cannot give a verdict on each of 18"),
+        "{note}"
+    );
     let budget: f64 = note.rsplit(' ').next().unwrap().parse().unwrap();
     plan.budget_seconds = Some(budget);
     assert_eq!(words(&plan), None, "the named budget is enough");

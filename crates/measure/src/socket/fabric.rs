@@ -43,7 +43,7 @@ impl FabricOptions {
     pub(crate) fn attach(&self) -> siga_model::error::Result<Attachment> {
         let Self { base, network, guest, secret, .. } = self;
         Ok(match self.attach {
-            Attach::Embedded => Attachment::embedded_at(base, network, guest, secret)?,
+            Attach::Embedded | Attach::Mixed | Attach::Netns => Attachment::embedded_at(base, network, guest, secret)?,
             Attach::Iucv => Attachment::iucv_at(base, network, guest, secret)?,
         })
     }

@@ -61,7 +61,7 @@ pub(crate) fn check() -> Result<()> {
 }
 
 fn no_answer(error: &io::Error) -> Error {
-    let refused = Error::environment(format!("cannot ask which connections use SMC: {error}"));
+    let refused = Error::environment(format!("cannot find out which connections use SMC: {error}"));
     match error.raw_os_error() {
         Some(libc::ENOENT) => {
             refused.hint("the kernel cannot report the state of SMC sockets; try `modprobe smc_diag`")

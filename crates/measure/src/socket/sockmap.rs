@@ -74,7 +74,7 @@ impl Sockmap {
     pub(crate) fn from_fd(fd: OwnedFd) -> Result<Self> {
         let number = fd.as_raw_fd();
         let map = Map::adopt(fd, MapKind::SockHash)
-            .map_err(|errno| Error::usage(format!("descriptor {number} is no map of sockets: {errno}")))?;
+            .map_err(|errno| Error::usage(format!("descriptor {number} is not a map of sockets: {errno}")))?;
         let sizes = (u32::try_from(map.key_bytes()), u32::try_from(map.value_bytes()));
         if sizes != (Ok(KEY_BYTES), Ok(VALUE_BYTES)) {
             return Err(Error::usage(format!("descriptor {number} is a map of sockets with another type of key")));

@@ -19,7 +19,7 @@ use crate::load::Quiesced;
 use crate::load::client::ClientConfig;
 use crate::load::datagrams::random_trial;
 use crate::load::server::ServerConfig;
-use crate::path::{Built, Net, Path as BuiltPath, Role};
+use crate::path::{Built, Namespace, Net, Path as BuiltPath, Role};
 use crate::socket::fabric::FabricOptions;
 use crate::socket::kernel::KernelOptions;
 use crate::socket::sockmap::Sockmap;
@@ -42,7 +42,7 @@ use siga_results::record::PathRecord;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::linux::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The path and the processes that a trial runs on. Rust drops fields in the order of their declaration, so the agents end
@@ -346,7 +346,7 @@ impl Fixture {
     fn pids(&self, ends: Option<&Reading>) -> Vec<u32> {
         let of_ends = ends.into_iter().flat_map(|ends| ends.client.pids.iter().chain(&ends.server.pids)).copied();
         let of_net = match &self.way {
-            Way::Guests(net) => net.raised.guests.into_iter().flatten().chain([net.raised.control]).collect(),
+            Way::Guests(net) => net.raised.pids(),
             Way::Existing(_) | Way::Kernel(_) => Vec::new(),
         };
         of_ends.chain(of_net).collect()
@@ -450,13 +450,14 @@ fn carrier_losses(agent: &mut ChildProcess, interfaces: Vec<String>) -> Result<u
 
 /// Starts a network of guests for `cell`. Client and server both run on this host.
 fn raise(path: GuestPath, plan: &Plan, cell: &Cell, level: &Level) -> Result<(Way, Ends)> {
-    let mtu = cell.mtu.unwrap_or(GuestPath::MTU_DEFAULT);
-    let guests = level.guests.unwrap_or_default();
+    let (mtu, guests) = (cell.mtu.unwrap_or(path.mtu_default()), level.guests.unwrap_or_default());
     let spec = GuestSpec { path, mtu, ipv6: plan.ipv6, wait: plan.wait, guests };
     let net = Net::raise(Path::new("/proc/self/exe"), &spec)?;
     let congestion = level.congestion.clone().unwrap_or_else(|| "cubic".into());
     let [client, _, server] = NAMES;
-    let sockets = |guest: &str, secret: &Secret| -> Result<SocketsOf> {
+    let (of_kernel, _) = of_kernel((plan, network(cell)?), &Some(congestion.clone()), None, false);
+    let sockets = |guest: &str, secret: &Option<Secret>| -> Result<SocketsOf> {
+        let Some(secret) = secret else { return Ok(of_kernel.clone()) };
         Ok(SocketsOf::Guest(FabricOptions {
             base: net.raised.base.clone(),
             network: net.raised.network.clone(),
@@ -466,11 +467,14 @@ fn raise(path: GuestPath, plan: &Plan, cell: &Cell, level: &Level) -> Result<(Wa
             attach: path.attach,
         }))
     };
+    let namespace = |role| net.raised.namespaces.iter().find(|namespace| namespace.role == role);
+    let place_of = |role| namespace(role).map_or(Place::Local, Namespace::place);
+    let inode_of = |role| namespace(role).map_or(0, |namespace| namespace.inode);
     let at = SocketAddr::new(spec.server_address(), plan.reach.port);
     let ends = Ends {
-        client: Place::Local,
-        server: Place::Local,
-        inodes: Inodes::default(),
+        client: place_of(Role::Client),
+        server: place_of(Role::Server),
+        inodes: Inodes { client: inode_of(Role::Client), server: inode_of(Role::Server), router: None },
         sockets: (sockets(client, &net.raised.client)?, sockets(server, &net.raised.server)?),
         congestion: Some(congestion.clone()),
         endpoint: Some(if network(cell)?.udp { Endpoint::Udp(at) } else { Endpoint::Tcp(at) }),
@@ -486,9 +490,6 @@ fn build(kind: PathKind, plan: &Plan, cell: &Cell, level: &Level) -> Result<(Way
     let (Some(client), Some(server)) = (namespace(Role::Client), namespace(Role::Server)) else {
         return Err(Error::environment(format!("path {kind} was built without client or server")));
     };
-    let place = |namespace: &crate::path::Namespace| {
-        Place::Built(PathBuf::from(&namespace.net), namespace.user.as_ref().map(PathBuf::from))
-    };
     let endpoint = match built.server_address {
         None => Endpoint::Unix("siga-server".into()),
         Some(address) if kind == PathKind::SmcLoopback => Endpoint::Smc(SocketAddr::new(address, plan.reach.port)),
@@ -502,8 +503,8 @@ fn build(kind: PathKind, plan: &Plan, cell: &Cell, level: &Level) -> Result<(Way
     };
     let congestion = matches!(endpoint, Endpoint::Tcp(_) | Endpoint::Udp(_)).then(|| built.congestion.clone());
     let ends = Ends {
-        client: place(client),
-        server: place(server),
+        client: client.place(),
+        server: server.place(),
         inodes,
         sockets: of_kernel((plan, network(cell)?), &congestion, None, level.io_uring),
         congestion,

@@ -5,7 +5,7 @@ use crate::cpu::Spent;
 use crate::cpu::guest::GuestCounters;
 use crate::cpu::process;
 use crate::path::Net;
-use siga_model::error::Result;
+use siga_model::error::{Error, Result};
 use siga_plan::path::guest::NAMES;
 use siga_results::record::{GuestsRecord, ProcessCpu, RunQueueDelay};
 use std::collections::BTreeMap;
@@ -25,14 +25,17 @@ pub(super) struct Reading {
 /// The run time of a guest's process, and the counters of the guest's stack.
 pub(super) type Counted = (ProcessCpu, GuestCounters);
 
-/// Reads the run times of the control program and of each guest that has its own process. Other guests are embedded in the
-/// client's or the server's process.
+/// Reads the run times of each guest that has its own process, and those of the control program and the switches in sum: a switch does the
+/// work of z/VM's control program. Other guests are embedded in the client's or the server's process.
 pub(super) fn run_times(net: &Net) -> Result<([Option<ProcessCpu>; 3], ProcessCpu)> {
     let mut times = [None; 3];
     for ((time, pid), name) in times.iter_mut().zip(net.raised.guests).zip(NAMES) {
         *time = pid.map(|pid| process::of(pid, &format!("guest {name}"))).transpose()?;
     }
-    Ok((times, process::of(net.raised.control, "the control program")?))
+    let control = process::of(net.raised.control, "the control program")?;
+    let switches = net.raised.switches.iter().map(|pid| process::of(*pid, "a switch"));
+    let control = switches.into_iter().try_fold(control, |sum, switch| Ok::<_, Error>(sum.plus(switch?)))?;
+    Ok((times, control))
 }
 
 impl Reading {

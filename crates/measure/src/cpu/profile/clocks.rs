@@ -97,7 +97,7 @@ pub(super) fn available(period_ns: u64, sampler: &OwnedFd) -> Result<()> {
 /// samples within a timer tick than the limit permits. Root can lower the limit.
 pub(super) fn check_rate(period_ns: u64) -> Result<()> {
     let text = std::fs::read_to_string(RATE_MAX).context(format_args!("cannot read {RATE_MAX}"))?;
-    let rate_max: u64 = text.trim().parse().context(format_args!("{RATE_MAX} is no number: {text}"))?;
+    let rate_max: u64 = text.trim().parse().context(format_args!("the value in {RATE_MAX} is not a number: {text}"))?;
     let tick_ns = u64::try_from(clock_getres(ClockId::MonotonicCoarse).tv_nsec).unwrap_or_default().max(1);
     // Require a margin below the limit, because the kernel throttles a clock as soon as it reaches the limit. An interval
     // between two ticks can contain one sample more than the average. If a tick is late, it can contain a few more.
@@ -106,20 +106,22 @@ pub(super) fn check_rate(period_ns: u64) -> Result<()> {
     if wanted <= rate_max {
         return Ok(());
     }
-    Err(Error::environment(format!("{RATE_MAX} is {rate_max}, which is too low for a sample every {period_ns} ns"))
-        .hint(format!("sysctl kernel.perf_event_max_sample_rate={wanted}")))
+    Err(Error::environment(format!(
+        "the value in {RATE_MAX} is {rate_max}, which is too low for one sample every {period_ns} ns"
+    ))
+    .hint(format!("sysctl kernel.perf_event_max_sample_rate={wanted}")))
 }
 
 fn online_cpus() -> Result<Vec<u32>> {
     let text = std::fs::read_to_string(ONLINE).context(format_args!("cannot read {ONLINE}"))?;
-    cpu_list(&text).ok_or_else(|| Error::environment(format!("{ONLINE} is no list of CPUs: {text}")))
+    cpu_list(&text).ok_or_else(|| Error::environment(format!("the value in {ONLINE} is not a list of CPUs: {text}")))
 }
 
 /// Opens a clock that runs `sampler` for each sample. It is stopped at first.
 pub(super) fn open(cpu: u32, period_ns: u64, sampler: &OwnedFd) -> Result<CpuClock> {
     let clock = CpuClock::open(cpu, period_ns).map_err(|errno| {
         let error = refused(format_args!("cannot open a clock on CPU {cpu}"), errno, &NEEDED);
-        let many = "the profiler needs 8 descriptors per CPU: raise the limit (`ulimit -n`)";
+        let many = "the profiler needs 8 file descriptors per CPU; raise their limit (`ulimit -n`)";
         if errno == rustix::io::Errno::MFILE { error.hint(many) } else { error }
     })?;
     clock
@@ -129,7 +131,7 @@ pub(super) fn open(cpu: u32, period_ns: u64, sampler: &OwnedFd) -> Result<CpuClo
 }
 
 fn elapsed_ns(clock: &CpuClock) -> Result<u64> {
-    let gone = |errno| Error::incomplete(format!("a clock of CPU {} is gone: {errno}", clock.cpu()));
+    let gone = |errno| Error::incomplete(format!("the profiler's clock of CPU {} has failed: {errno}", clock.cpu()));
     clock.elapsed_ns().map_err(gone)
 }
 

@@ -108,8 +108,10 @@ impl Echo {
 }
 
 fn failed(errno: rustix::io::Errno) -> Error {
-    Error::environment(format!("cannot measure the cost of the profiler: 127.0.0.1 carries no datagram: {errno}"))
-        .hint("activate the loopback interface (`ip link set lo up`)")
+    Error::environment(format!(
+        "cannot measure the cost of the profiler, because siga cannot send a datagram to 127.0.0.1: {errno}"
+    ))
+    .hint("activate the loopback interface (`ip link set lo up`)")
 }
 
 fn whole(ns: f64) -> u64 {

@@ -126,7 +126,11 @@ impl Offsets {
     /// Finds the offsets. Returns an error of kind `Environment` if the kernel's type information does not contain them.
     pub(super) fn of_kernel(btf: &Btf) -> Result<Self> {
         let offset = |structure: &str, path: &str| {
-            let missing = || Error::environment(format!("this kernel's BTF has no offset of {structure}.{path}"));
+            let missing = || {
+                Error::environment(format!(
+                    "the type information (BTF) of this kernel lacks the field {structure}.{path}"
+                ))
+            };
             btf.offset(structure, path).and_then(|offset| i16::try_from(offset).ok()).ok_or_else(missing)
         };
         Ok(Self {

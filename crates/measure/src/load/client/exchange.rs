@@ -225,7 +225,7 @@ impl<S: Sockets> Client<S> {
     fn drain(&mut self, index: usize) -> io::Result<bool> {
         let Some(socket) = &self.pairs[index].socket else { return Ok(false) };
         if self.sockets.receive(socket, &mut self.inbox[..1])? != 0 {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "more bytes than the response arrived"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the peer sent more bytes than the response has"));
         }
         self.hang_up(index);
         self.complete(index);
