@@ -69,7 +69,7 @@ fn written(run: &Run, judged: &Judged, said: Counts) -> Result<String> {
         words_of_router(reduced, &answers)
     };
     let counted = if said == Counts::Said && disturbed > 0 && disturbed < rounds {
-        format!(" ({} of {rounds} rounds count)", rounds - disturbed)
+        format!(" (from {} of {rounds} rounds)", rounds - disturbed)
     } else {
         String::new()
     };
@@ -133,13 +133,19 @@ fn percents(rows: &[&Row]) -> String {
     if low == high { low } else { format!("{low} to {high}") }
 }
 
-/// Returns how many figures have each verdict: "better in 12 of 12 figures", "better in 9 of 12 figures, worse in 1, inconclusive in 2".
-fn counts<'a>(rows: impl Iterator<Item = &'a Row>) -> String {
-    let rows: Vec<&Row> = rows.collect();
-    let of = |name: &str| rows.iter().filter(|row| row.verdict.name() == name).count();
-    let more = ["worse", "equivalent", "inconclusive", "not comparable"].map(|name| (of(name), name));
-    let more = more.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!(", {word} in {count}"));
-    format!("better in {} of {} figures{}", of("better"), rows.len(), more.collect::<String>())
+/// Returns how many cells have each verdict: "rate better in 4 of 6 cells, worse in 2; CPU time better in 6 of 6".
+fn counts(rate: &[&Row], cpu: &[&Row]) -> String {
+    let of = |rows: &[&Row], noun: &str, cells: &str| {
+        let of = |name: &str| rows.iter().filter(|row| row.verdict.name() == name).count();
+        let more = ["worse", "equivalent", "inconclusive", "not comparable"].map(|name| (of(name), name));
+        let more = more.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!(", {word} in {count}"));
+        format!("{noun} better in {} of {}{cells}{}", of("better"), rows.len(), more.collect::<String>())
+    };
+    match (rate, cpu) {
+        (rate, []) => of(rate, "rate", " cells"),
+        ([], cpu) => of(cpu, "CPU time", " cells"),
+        (rate, cpu) => format!("{}; {}", of(rate, "rate", " cells"), of(cpu, "CPU time", "")),
+    }
 }
 
 /// Returns a claim as a sentence, with its counts if they are said.
@@ -184,14 +190,14 @@ fn typical(one: &Comparison, said: Counts) -> Option<String> {
 
 fn beside(answers: &Answers, said: Counts) -> String {
     let (rate, cpu): (Vec<&Row>, Vec<&Row>) = answers.beside.iter().map(|one| (&one.rate, &one.cpu)).unzip();
-    let counts = counts(rate.iter().chain(&cpu).copied());
+    let counts = counts(&rate, &cpu);
     match by_kind(&rate, &cpu).or_else(|| carries(&rate, &cpu, "carries", "the kernel's traffic")) {
         Some(words) => sentence(&format!("siga {words}"), &counts, said),
-        None => format!("siga's network against the kernel's, in rate and CPU time: {counts}."),
+        None => format!("siga's network compared with the kernel's: {counts}."),
     }
 }
 
-/// Returns which kinds of work are faster and which are slower: "carries 1.4 to 6.5 times the kernel's traffic with requests and 0.4 of it
+/// Returns which kinds of work are faster and which are slower: "carries 1.4 to 6.5 times the kernel's traffic with requests and 0.4 times
 /// with streams, for 0.2 to 1.1 times the CPU time per unit"; `None` unless there are both, and every kind is one of them.
 fn by_kind(rate: &[&Row], cpu: &[&Row]) -> Option<String> {
     let (mut faster, mut slower) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
@@ -214,7 +220,7 @@ fn by_kind(rate: &[&Row], cpu: &[&Row]) -> Option<String> {
         let (more, less) = (span(&faster.1), span(&slower.1));
         let cost = Some(cost(cpu)).filter(|cost| !cost.is_empty()).map(|cost| format!(",{cost}")).unwrap_or_default();
         format!(
-            "carries {more} times the kernel's traffic with {} and {less} of it with {}{cost}",
+            "carries {more} times the kernel's traffic with {} and {less} times with {}{cost}",
             together(&faster.0),
             together(&slower.0)
         )
@@ -257,17 +263,16 @@ fn mtus(comparisons: &[&Comparison]) -> String {
             })
         };
         let enough = sizes.iter().filter(|mtu| *mtu < most).find(is_enough);
-        let nothing = enough.map(|mtu| format!("nothing is gained beyond {}", size(mtu)));
-        let (gained, other) = (format!("MTU {}", size(most)), format!("what {} does", size(least)));
+        let nothing = enough.map(|mtu| format!("an MTU above {} brings no further gain", size(mtu)));
+        let (gained, other) = (format!("MTU {}", size(most)), format!("what MTU {} carries", size(least)));
         match (carries(&rate, &cpu, "carries", &other), nothing) {
             (Some(words), Some(nothing)) if all(&rate, &Verdict::Better) => {
-                gains.push(format!("{gained} {words} with {kind}, where {nothing}"));
+                gains.push(format!("{gained} {words} with {kind}, and {nothing}"));
             }
             (Some(words), _) => gains.push(format!("{gained} {words} with {kind}")),
-            (None, Some(nothing)) => others.push(format!("for {kind} {nothing}")),
+            (None, Some(nothing)) => others.push(format!("for {kind}, {nothing}")),
             (None, None) => {
-                let counts = counts(rate.into_iter().chain(cpu));
-                others.push(format!("for {kind}, rate and CPU time with {} are {counts}", size(most)));
+                others.push(format!("for {kind} with MTU {}: {}", size(most), counts(&rate, &cpu)));
             }
         }
     }
@@ -295,10 +300,10 @@ fn levels(run: &Run, comparisons: &[&Comparison], said: Counts) -> String {
 
 fn level(one: &Comparison, said: Counts) -> String {
     let (rate, cpu) = (rows(one, Metric::Rate, ALL), rows(one, Metric::TOTAL, ALL));
-    let counts = counts(rate.iter().chain(&cpu).copied());
+    let counts = counts(&rate, &cpu);
     match carries(&rate, &cpu, "has", &format!("the rate of level {}", one.base)).or_else(|| typical(one, said)) {
         Some(words) => sentence(&format!("Level {} {words}", one.new), &counts, said),
-        None => format!("Level {} against level {}, in rate and CPU time: {counts}.", one.new, one.base),
+        None => format!("Level {} compared with level {}: {counts}.", one.new, one.base),
     }
 }
 
@@ -319,11 +324,8 @@ fn firewall(one: &Comparison) -> String {
         .map(|(rows, noun)| format!("{} {noun}{}", percents(rows), of(rows)))
         .collect();
     if costs.is_empty() {
-        let counts = counts(rows(one, Metric::Rate, ALL).into_iter().chain(rows(one, Metric::TOTAL, ALL)));
-        return format!(
-            "This run does not show a cost of {} in rate and CPU time against {}: {counts}.",
-            one.new, one.base
-        );
+        let counts = counts(&rows(one, Metric::Rate, ALL), &rows(one, Metric::TOTAL, ALL));
+        return format!("This run shows no cost of {} compared with {}: {counts}.", one.new, one.base);
     }
     let mut parts: Vec<(f64, &str, Vec<&Row>)> = Vec::new();
     for (part, name) in [(Part::Client, "client"), (Part::Router, "router"), (Part::Server, "server")] {
@@ -348,8 +350,8 @@ fn features(variants: &[&Comparison]) -> Option<String> {
         let rate = one.means.iter().find(|mean| mean.metric == Metric::Rate);
         match rate {
             Some(mean) if mean.is_clear() => {
-                let words =
-                    format!("without {} {} carries {} of its rate", variant.feature, variant.base, short(mean.value));
+                let (feature, base, times) = (variant.feature, variant.base, short(mean.value));
+                let words = format!("without {feature}, level {base} has {times} times its rate");
                 worth.push((mean.value, words));
             }
             Some(_) | None => unseen.push(variant.feature),
@@ -358,9 +360,9 @@ fn features(variants: &[&Comparison]) -> Option<String> {
     worth.sort_by(|one, other| one.0.total_cmp(&other.0));
     let mut parts: Vec<String> = worth.into_iter().take(3).map(|(_, words)| words).collect();
     if !unseen.is_empty() {
-        parts.push(format!("no effect on the rate is seen of {}", unseen.join(", ")));
+        parts.push(format!("this run shows no effect on the rate for {}", unseen.join(", ")));
     }
-    (!parts.is_empty()).then(|| format!("{} (geometric means over the cells).", capital(&parts.join("; "))))
+    (!parts.is_empty()).then(|| format!("{} (geometric means of the cells).", capital(&parts.join("; "))))
 }
 
 /// Returns which path suits which work: for each kind of work the fastest direct path and the fastest path through a router. A path is the
@@ -403,12 +405,15 @@ fn connectivity(run: &Run, judged: &Judged) -> Result<String> {
             let reference = reference.map(|words| format!(" ({words})")).unwrap_or_default();
             found.push(match (rates.len(), ties.as_slice()) {
                 (1, _) => continue,
-                (_, []) => format!("{way} {best}{reference}"),
-                (_, ties) => format!("{way} {best}{reference} or {}, not told apart in all cells", ties.join(" or ")),
+                (_, []) => format!("{best} {way}{reference}"),
+                (_, ties) => format!(
+                    "{best} or {} {way}{reference}, which this run cannot tell apart in every cell",
+                    ties.join(" or ")
+                ),
             });
         }
         if !found.is_empty() {
-            sentences.push(format!("for {kind} {}", found.join(", ")));
+            sentences.push(format!("for {kind}: {}", found.join(", and ")));
         }
     }
     Ok(if sentences.is_empty() { String::new() } else { format!("Fastest {}.", sentences.join("; ")) })
@@ -464,7 +469,7 @@ mod tests {
         );
         assert_eq!(
             answer(&default),
-            "siga carries 2.0 to 4.0 times the kernel's traffic for 0.25 to 0.5 of the CPU time per unit: better in 4 of 4 figures."
+            "siga carries 2.0 to 4.0 times the kernel's traffic for 0.25 to 0.5 of the CPU time per unit: rate better in 2 of 2 cells; CPU time better in 2 of 2."
         );
         let mixed = run(
             &[
@@ -480,8 +485,8 @@ mod tests {
         );
         assert_eq!(
             answer(&mixed),
-            "siga carries 2.0 to 3.0 times the kernel's traffic with requests and 0.5 of it with streams, for 0.33 to 2.0 times the \
-             CPU time per unit: better in 4 of 6 figures, worse in 2."
+            "siga carries 2.0 to 3.0 times the kernel's traffic with requests and 0.5 times with streams, for 0.33 to 2.0 times the \
+             CPU time per unit: rate better in 2 of 3 cells, worse in 1; CPU time better in 2 of 3, worse in 1."
         );
         let mtu = run(
             &[
@@ -493,8 +498,9 @@ mod tests {
         );
         assert_eq!(
             answer(&mtu),
-            "MTU 57,344 carries 2.0 times what 1,500 does for 0.5 of the CPU time per unit with request-response, where nothing is gained beyond \
-             8,992; MTU 57,344 carries 2.1 times what 1,500 does for 0.48 of the CPU time per unit with streams."
+            "MTU 57,344 carries 2.0 times what MTU 1,500 carries for 0.5 of the CPU time per unit with request-response, and an MTU \
+             above 8,992 brings no further gain; MTU 57,344 carries 2.1 times what MTU 1,500 carries for 0.48 of the CPU time \
+             per unit with streams."
         );
         let hop = run(
             &[
@@ -517,8 +523,8 @@ mod tests {
         );
         assert_eq!(
             answer(&guests),
-            "Fastest for request-response directly hipersockets (3.0 times veth) or vctc, not told apart in all cells, through a router \
-             hipersockets-routed (2.0 times veth-routed)."
+            "Fastest for request-response: hipersockets or vctc directly (3.0 times veth), which this run cannot tell apart in every \
+             cell, and hipersockets-routed through a router (2.0 times veth-routed)."
         );
     }
 
@@ -529,13 +535,13 @@ mod tests {
         let default = run(&[("veth-routed", None, "plain", works), ("hipersockets-routed", None, "plain", faster)], 1);
         assert_eq!(
             heading(&default, &Judged::of(&default, None).unwrap()).unwrap(),
-            "siga carries 2.0 times the kernel's traffic with request-response and 0.5 of it with streams, for 0.5 to 2.0 times \
+            "siga carries 2.0 times the kernel's traffic with request-response and 0.5 times with streams, for 0.5 to 2.0 times \
              the CPU time per unit."
         );
         let levels = run(&[("veth", None, "420", works), ("veth", None, "430", faster)], 1);
         let text = heading(&levels, &Judged::of(&levels, None).unwrap()).unwrap();
         assert!(
-            text.starts_with("Level 430 has 0.5 to 2.0 times the rate of level 420 for") && !text.contains("figures"),
+            text.starts_with("Level 430 has 0.5 to 2.0 times the rate of level 420 for") && !text.contains("cells"),
             "{text}"
         );
     }
@@ -554,7 +560,7 @@ mod tests {
         let levels = run(&[("veth", None, "420", &[("rr-1-1", 1_000)]), ("veth", None, "430", &[("rr-1-1", 250)])], 1);
         assert_eq!(
             answer(&levels),
-            "Level 430 has 4.0 times the rate of level 420 for 0.25 of the CPU time per unit: better in 2 of 2 figures."
+            "Level 430 has 4.0 times the rate of level 420 for 0.25 of the CPU time per unit: rate better in 1 of 1 cells; CPU time better in 1 of 1."
         );
         let features = run(
             &[
@@ -566,7 +572,7 @@ mod tests {
         );
         assert_eq!(
             answer(&features),
-            "Without packing 430 carries 0.5 of its rate; no effect on the rate is seen of pending (geometric means over the cells)."
+            "Without packing, level 430 has 0.5 times its rate; this run shows no effect on the rate for pending (geometric means of the cells)."
         );
     }
 

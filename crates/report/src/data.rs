@@ -2,6 +2,8 @@
 
 use super::answer;
 use super::disturbance;
+use super::format;
+use super::printed;
 use super::verdicts;
 use super::zvm::answers;
 use super::zvm::pairs::Pair;
@@ -43,8 +45,7 @@ pub(super) fn json(run: &Run, judged: &Judged, repeat: &Repeat) -> Result<String
         "findings": answers::json(median, repeat),
         "damage": run.damage,
     });
-    let json = serde_json::to_string_pretty(&report).context("cannot write JSON")?;
-    Ok(text::json(&json) + "\n")
+    format::json(&report)
 }
 
 /// Adds the members that identify a cell to the JSON object `more`.
@@ -77,15 +78,11 @@ fn cell(summary: &Summary) -> Value {
             "wait": cpu.total.wait,
             "uncertainty": finite(cpu.total.uncertainty),
             "utilisation": cpu.utilisation,
-            "components": {
-                "client": component(&cpu.client),
-                "router": cpu.router.as_ref().map(component),
-                "server": component(&cpu.server),
-                "other": component(&cpu.other),
-            },
+            "components": components(cpu, summary),
             "guests": guests(cpu),
             "residue": cpu.residue,
         },
+        "figures": printed::value(summary),
         "offered": offered::value(summary),
         "datagrams": streams::value(summary),
         "streams": streams::rates(summary),
@@ -102,6 +99,19 @@ fn cell(summary: &Summary) -> Value {
         "skipped": null,
     });
     of_cell(&summary.cell, figures)
+}
+
+/// Returns the CPU time of the components: those of a path, or the processes of a command and the rest of the host.
+fn components(cpu: &Cpu, summary: &Summary) -> Value {
+    if is_alone(summary) {
+        return json!({ "command": component(&cpu.client), "other": component(&cpu.other) });
+    }
+    json!({
+        "client": component(&cpu.client),
+        "router": cpu.router.as_ref().map(component),
+        "server": component(&cpu.server),
+        "other": component(&cpu.other),
+    })
 }
 
 /// Returns `value`, or `None` (null) if it is infinite, because JSON has no infinity. An uncertainty is infinite if it is
@@ -208,43 +218,52 @@ fn levels(reduced: &Reduced, repeat: &Repeat) -> Result<Vec<Value>> {
     repeat.pairs.iter().map(one).collect()
 }
 
-/// Returns the report as CSV: one line for each cell, followed by a line for each load that the plan offers to it.
+/// Returns the report as CSV: one line for each cell, followed by a line for each figure that its command
+/// prints, and for each load that the plan offers to it.
 pub(super) fn csv(run: &Run, reduced: &Reduced) -> Result<String> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let failed = |error: csv::Error| Error::environment(format!("cannot write CSV: {error}"));
     let heads = CELL_COLUMNS.map(|(name, _)| name).into_iter().chain(COLUMNS.map(|(name, _)| name));
     let heads = heads.chain(["skipped", "emulated", "rounds", "disturbed_rounds"]);
     let heads = heads.chain(offered::COLUMNS).chain(observer::COLUMNS).chain(streams::COLUMNS);
+    let heads = heads.chain(printed::CSV_COLUMNS);
     writer.write_record(heads).map_err(failed)?;
     let of_run = [
         run.environment.is_emulated().to_string(),
         reduced.disturbance.rounds().to_string(),
         reduced.disturbance.disturbed().to_string(),
     ];
+    let no_figure = || printed::CSV_COLUMNS.map(|_| String::new());
     let no_load = || offered::COLUMNS.map(|_| String::new());
     let nothing_beside = || std::array::from_fn(|_| String::new());
     let mut write = |cell: &Cell,
                      figures: [String; COLUMNS.len()],
                      skipped: String,
                      load: [String; 2],
-                     beside: [String; BESIDE]| {
+                     beside: [String; BESIDE],
+                     figure: [String; 3]| {
         let of_cell = CELL_COLUMNS.map(|(_, field)| field(cell));
         let line = of_cell.into_iter().chain(figures).chain([skipped]).chain(of_run.clone()).chain(load).chain(beside);
+        let line = line.chain(figure);
         writer.write_record(line).map_err(failed)
     };
     for summary in &reduced.cells {
         let scale = summary.cell.workload.cpu_unit().cpu_scale();
         let shown = Summary { cpu: summary.cpu.times(scale), ..summary.clone() };
         let figures = COLUMNS.map(|(_, field)| field(&shown));
-        write(&summary.cell, figures, String::new(), no_load(), beside(summary))?;
+        write(&summary.cell, figures, String::new(), no_load(), beside(summary), no_figure())?;
+        for own in &summary.figures {
+            let figure = [own.key.name.to_string(), own.key.unit.to_string(), own.value.to_string()];
+            write(&summary.cell, COLUMNS.map(|_| String::new()), String::new(), no_load(), nothing_beside(), figure)?;
+        }
         for load in &summary.offered {
             let figures = COLUMNS.map(|(name, _)| offered::field(load, name));
-            write(&summary.cell, figures, String::new(), offered::fields(load), nothing_beside())?;
+            write(&summary.cell, figures, String::new(), offered::fields(load), nothing_beside(), no_figure())?;
         }
     }
     for skipped in &reduced.skipped {
         let reason = text::field(&skipped.reason.replace("\n  ", "; "));
-        write(&skipped.cell, COLUMNS.map(|_| String::new()), reason, no_load(), nothing_beside())?;
+        write(&skipped.cell, COLUMNS.map(|_| String::new()), reason, no_load(), nothing_beside(), no_figure())?;
     }
     let bytes = writer.into_inner().context("cannot write CSV")?;
     String::from_utf8(bytes).context("cannot write CSV")
@@ -271,7 +290,7 @@ const CELL_COLUMNS: [Column<Cell>; 5] = [
 ];
 
 /// The columns with the figures of a measured cell.
-const COLUMNS: [Column<Summary>; 32] = [
+const COLUMNS: [Column<Summary>; 34] = [
     ("io", |summary| text::field(&summary.median.io)),
     ("trials", |summary| summary.trials.to_string()),
     ("rate", |summary| summary.rate.to_string()),
@@ -289,12 +308,14 @@ const COLUMNS: [Column<Summary>; 32] = [
     ("cpu_total", |summary| summary.cpu.total.total.to_string()),
     ("cpu_virtual", |summary| summary.cpu.total.user.to_string()),
     ("cpu_cp", |summary| summary.cpu.total.kernel.to_string()),
-    ("client_cpu", |summary| summary.cpu.client.total.to_string()),
-    ("client_virtual", |summary| summary.cpu.client.user.to_string()),
+    ("client_cpu", |summary| of_path(summary, |cpu| cpu.client.total)),
+    ("client_virtual", |summary| of_path(summary, |cpu| cpu.client.user)),
+    ("command_cpu", |summary| of_command(summary, |cpu| cpu.client.total)),
+    ("command_virtual", |summary| of_command(summary, |cpu| cpu.client.user)),
     ("router_cpu", |summary| optional(summary.cpu.router.map(|router| router.total))),
     ("router_virtual", |summary| optional(summary.cpu.router.map(|router| router.user))),
-    ("server_cpu", |summary| summary.cpu.server.total.to_string()),
-    ("server_virtual", |summary| summary.cpu.server.user.to_string()),
+    ("server_cpu", |summary| of_path(summary, |cpu| cpu.server.total)),
+    ("server_virtual", |summary| of_path(summary, |cpu| cpu.server.user)),
     ("other_cpu", |summary| summary.cpu.other.total.to_string()),
     ("residue", |summary| summary.cpu.residue.to_string()),
     ("wait", |summary| summary.cpu.total.wait.to_string()),
@@ -305,6 +326,20 @@ const COLUMNS: [Column<Summary>; 32] = [
     ("drops", |summary| summary.drops.to_string()),
     ("errors", |summary| summary.errors.to_string()),
 ];
+
+/// Returns true for a command without a server: it has one side only.
+fn is_alone(summary: &Summary) -> bool {
+    summary.cell.workload.is_command() && !summary.median.has_server()
+}
+
+/// Returns a CPU time of client or server. A command without a server has neither.
+fn of_path(summary: &Summary, time: fn(&Cpu) -> f64) -> String {
+    optional((!is_alone(summary)).then(|| time(&summary.cpu)))
+}
+
+fn of_command(summary: &Summary, time: fn(&Cpu) -> f64) -> String {
+    optional(is_alone(summary).then(|| time(&summary.cpu)))
+}
 
 fn optional(value: Option<f64>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()

@@ -3,8 +3,10 @@
 //!
 //! The format is CSV with a header line, RFC 4180 quoting, lines that end in LF, and unrounded figures. `docs/export.md` has the
 //! schemas. A text field contains no control character, so each record is one line. If a spreadsheet would read a text as a
-//! formula, an apostrophe is put in front of it (`text::field`). Only one run is in memory at a time.
+//! formula, an apostrophe is put in front of it (`text::field`). Only one run is in memory at a time, except for
+//! benchstat.
 
+mod benchstat;
 mod otava;
 mod trials;
 
@@ -25,6 +27,8 @@ pub enum Form {
     Trials,
     /// The CSV that Otava reads: one record for each run, one column for each cell and metric.
     Otava,
+    /// Lines of Go benchmarks, which benchstat reads.
+    Benchstat,
     /// Otava's configuration file, which describes the CSV that [`Form::Otava`] writes.
     OtavaConfig {
         /// The path from which Otava reads the CSV.
@@ -39,7 +43,8 @@ impl FromStr for Form {
         match text {
             "trials" => Ok(Self::Trials),
             "otava" => Ok(Self::Otava),
-            _ => Err(Error::usage(format!("unknown form `{text}`")).hint("forms: trials, otava")),
+            "benchstat" => Ok(Self::Benchstat),
+            _ => Err(Error::usage(format!("unknown form `{text}`")).hint("forms: trials, otava, benchstat")),
         }
     }
 }
@@ -63,7 +68,7 @@ pub fn export(
     let mut load = |directory: &Path| -> Result<Option<Run>> {
         let run = Run::load(directory).map_err(|error| match error.way_out() {
             Some(_) => error,
-            None => error.hint("restore the directory as `siga run` wrote it, or do not export it"),
+            None => error.hint("restore the original run directory, or export the other runs without it"),
         })?;
         run.damage.iter().for_each(|damage| note(&format!("note: {damage}")));
         if run.trials.is_empty() {
@@ -81,6 +86,10 @@ pub fn export(
             }
             writer.end()
         }
+        Form::Benchstat => {
+            let runs = directories.iter().map(|directory| load(directory)).collect::<Result<Vec<_>>>()?;
+            benchstat::write(&runs.into_iter().flatten().collect::<Vec<_>>(), method, output)
+        }
         Form::Otava | Form::OtavaConfig { .. } => {
             let mut history = otava::History::default();
             for (directory, name) in directories.iter().zip(&names) {
@@ -91,7 +100,7 @@ pub fn export(
             history.notes().for_each(|text| note(&text));
             match form {
                 Form::OtavaConfig { csv } => history.config(csv, output),
-                Form::Trials | Form::Otava => history.csv(output),
+                Form::Trials | Form::Benchstat | Form::Otava => history.csv(output),
             }
         }
     }
@@ -110,7 +119,7 @@ fn names(directories: &[PathBuf]) -> Result<Vec<String>> {
         let name = field(&whole.file_name().unwrap_or(whole.as_os_str()).to_string_lossy());
         if let Some(other) = taken.insert(name.clone(), directory) {
             return Err(Error::usage(format!(
-                "{} and {} are both named `{name}`, so their records would have the same key",
+                "the runs {} and {} have the same name `{name}`, so their records would have the same key",
                 other.display(),
                 directory.display()
             ))

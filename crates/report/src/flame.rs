@@ -22,7 +22,7 @@ const PER_MS: f64 = 1e9;
 pub fn svg(comparison: &Comparison, explained: &[Why]) -> Result<String> {
     if explained.is_empty() {
         return Err(Error::incomplete(
-            "siga cannot draw a flame graph, because it can explain no difference in CPU time",
+            "siga cannot draw a flame graph, because there is no difference in CPU time that siga can explain",
         )
         .hint("`siga compare --why` prints the reason"));
     }
@@ -34,7 +34,8 @@ pub fn svg(comparison: &Comparison, explained: &[Why]) -> Result<String> {
     let mut options = Options::default();
     options.title = format!("CPU time of {} and {}", text::name(&comparison.base), text::name(&comparison.new));
     let new = text::name(&comparison.new);
-    options.subtitle = Some(format!("width: both sides together; red: more with {new}; blue: less with {new}"));
+    options.subtitle =
+        Some(format!("width: CPU time of both sides; red: more CPU time with {new}; blue: less CPU time with {new}"));
     options.count_name = "fs per unit".into();
     let mut svg = Vec::new();
     from_lines(&mut options, lines.iter().map(String::as_str), &mut svg)

@@ -1,6 +1,8 @@
-//! The formats and layouts of a report, with their names on the command line.
+//! The formats and layouts of a report, with their names on the command line, and the writers of JSON and CSV.
 
-use siga_model::error::{Error, Result};
+use serde_json::Value;
+use siga_model::error::{Error, IoContext, Result};
+use siga_model::text;
 use std::fmt;
 use std::str::FromStr;
 
@@ -71,6 +73,28 @@ impl FromStr for Layout {
             _ => Err(Error::usage(format!("unknown layout `{text}`")).hint("layouts: plain, zvm")),
         }
     }
+}
+
+/// Returns a value as indented JSON with a newline at its end.
+pub(super) fn json(value: &Value) -> Result<String> {
+    Ok(text::json(&serde_json::to_string_pretty(value).context("cannot write JSON")?) + "\n")
+}
+
+/// Returns CSV with one record for each object: the members that `columns` names. A member that is absent or null is an empty field.
+pub(super) fn csv<const N: usize>(columns: [&str; N], objects: impl Iterator<Item = Value>) -> Result<String> {
+    let failed = |error: csv::Error| Error::environment(format!("cannot write CSV: {error}"));
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.write_record(columns).map_err(failed)?;
+    for object in objects {
+        let field = |column: &str| match &object[column] {
+            Value::Null => String::new(),
+            Value::String(text) => text::field(text),
+            value @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => value.to_string(),
+        };
+        writer.write_record(columns.map(field)).map_err(failed)?;
+    }
+    let bytes = writer.into_inner().context("cannot write CSV")?;
+    String::from_utf8(bytes).context("cannot write CSV")
 }
 
 #[cfg(test)]

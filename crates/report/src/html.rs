@@ -108,6 +108,7 @@ fn top(title: String, shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Res
             _ => (others(1)),
         }
         (outcome::verdicts(comparisons))
+        (answer::fairness(shown))
         (disturbance::host(shown))
         (verdict::lead(shown))
     };

@@ -9,13 +9,13 @@ pub(super) const TITLE: &str = "The cost of CPU accounting";
 
 /// The explanation of the table.
 pub(super) const LEGEND: &str = "\
-The profiler runs in a phase of its own in each trial: it divides the CPU time among the components. Rates, latencies and total CPU \
-times come from a phase without it. The rate with it is a fraction of the rate without it, with the 95% interval; it says which \
-fraction follows from the cost of its samples and packets. Guests (processes) time their copies in every phase, so only what that \
-takes at most is known.";
+In each trial, the profiler runs in a separate phase, in which siga divides the CPU time among the components. Rates, latencies and \
+total CPU times come from a phase without the profiler. The column `ratio` shows the rate with the profiler, divided by the rate \
+without it, and its 95% interval. The column `estimate` shows this ratio as computed from the cost of samples and packets. Guests \
+(method processes) measure their copies in every phase, so siga can compute only the largest possible cost.";
 
 /// The heads of the table's columns.
-pub(super) const HEADS: [&str; 6] = ["cell", "method", "rate with it", "95%", "it says", ""];
+pub(super) const HEADS: [&str; 6] = ["cell", "method", "ratio", "95%", "estimate", ""];
 
 /// Returns the rows of the table: one for each cell on which accounting takes time within a phase.
 pub(super) fn rows(reduced: &Reduced) -> Vec<[String; 6]> {
@@ -37,7 +37,7 @@ fn remark(cost: &ObserverCost) -> &'static str {
     match (cost.is_beyond_limit(), cost.is_more_than_said()) {
         (false, _) => "",
         (true, false) => "more than 2%",
-        (true, true) => "more than it says",
+        (true, true) => "more than estimated",
     }
 }
 
@@ -113,7 +113,7 @@ mod tests {
             assert!(text.contains(TITLE) && text.contains("0.970 to 0.970"), "{text}");
             let line = text.lines().find(|line| line.contains("0.970 to 0.970")).unwrap();
             assert!(
-                line.contains("veth-routed") && line.contains("0.990") && line.contains("more than it says"),
+                line.contains("veth-routed") && line.contains("0.990") && line.contains("more than estimated"),
                 "{line}"
             );
         }
@@ -129,7 +129,7 @@ mod tests {
         let line = |path: &str| csv.lines().find(|line| line.starts_with(&format!("{path},"))).unwrap();
         assert!(line("veth-routed").contains(",0.99,") && line("veth").ends_with(",,,,"), "{csv}");
         let page = html::html(std::slice::from_ref(&run), &[]).unwrap();
-        assert!(page.contains(TITLE) && page.contains("0.970 to 0.970") && page.contains("more than it says"));
+        assert!(page.contains(TITLE) && page.contains("0.970 to 0.970") && page.contains("more than estimated"));
     }
 
     #[test]

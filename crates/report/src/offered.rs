@@ -10,9 +10,10 @@ pub(super) const TITLE: &str = "Latency against load";
 
 /// The explanation of the table.
 pub(super) const LEGEND: &str = "\
-Transactions start at planned times, at a share of the rate that the same trial reached in a closed loop. Latencies count from the \
-planned start, and are those of all trials together. A load is not carried if less than 99% of the planned transactions are completed. \
-The knee is the load with the greatest quotient of rate and p99; above it, latency grows faster than the rate.";
+Transactions start at planned times. The load is their rate, as a share of the closed loop's rate in the same trial. Latency \
+counts from the planned start of a transaction; the percentiles are those of all trials together. A load is `not carried` if \
+siga completed less than 99% of the planned transactions. The knee is the load with the largest quotient of rate and p99. \
+Above the knee, latency grows faster than the rate.";
 
 /// The heads of the table's columns.
 const HEADS: [&str; 8] = ["cell", "load", "planned/sec", "trans/sec", "p50 us", "p99 us", "p99.9 us", ""];
@@ -152,7 +153,10 @@ mod tests {
         assert_eq!(found.iter().filter(|(_, load, _)| load.is_empty()).count(), 2, "a line for each cell: {found:?}");
         assert!(found.contains(&("veth", "0.6", "6000")), "{found:?}");
         let page = html::html(std::slice::from_ref(&run), &[]).unwrap();
-        assert!(page.contains("The knee is at 60%") && page.contains("p99 at 120%"), "the chart and its marks");
+        assert!(
+            page.contains("Above 60% of the closed loop's rate") && page.contains("p99 at 120%"),
+            "the chart and its marks"
+        );
     }
 
     #[test]

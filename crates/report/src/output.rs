@@ -84,7 +84,7 @@ impl<'a> Output<'a> {
         }
         if there.is_some_and(|entry| entry.is_file()) {
             if !is_ours(directory.open_file(goal).map_err(refuse)?).map_err(refuse)? {
-                return keep("was not written by siga, so siga does not replace it");
+                return keep("was not written by siga, so siga does not replace this file");
             }
         } else if there.is_some() {
             let device = directory.open_device(goal).map_err(refuse)?;

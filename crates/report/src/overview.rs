@@ -61,7 +61,8 @@ pub(super) fn markdown(reduced: &Reduced, comparisons: &[Comparison]) -> String 
     let names = Names { common: None };
     let heads = ["workload", "pairs", "path"].into_iter();
     let heads = heads.chain(COLUMNS[1..COLUMNS.len() - 1].iter().map(|column| column.head)).chain(["units"]);
-    let rows = groups(reduced).into_iter().flat_map(|group| {
+    let of_paths = groups(reduced).into_iter().filter(|group| !group[0].cell.workload.is_command());
+    let rows = of_paths.flat_map(|group| {
         let (workload, clients) = (group[0].cell.workload, group[0].cell.clients);
         let units = format!("{}, {}", workload.unit().rate_name(), workload.cpu_unit().cpu_name());
         let own = rows(reduced, comparisons, &group, &names).into_iter().map(move |row| {
@@ -142,8 +143,13 @@ fn rows(reduced: &Reduced, comparisons: &[Comparison], group: &[&Summary], names
 
 /// Returns what a verdict says about a figure: the ratio if it became better or worse.
 pub(super) fn ratio(row: &Row) -> Field {
-    match &row.verdict {
-        Verdict::Better | Verdict::Worse => interval(row.ratio, row.low.zip(row.high)).toned(Tone::of(&row.verdict)),
+    verdict(&row.verdict, row.ratio, row.low.zip(row.high))
+}
+
+/// Returns what a verdict says about a ratio with these ends of its interval.
+pub(super) fn verdict(verdict: &Verdict, ratio: f64, ends: Option<(f64, f64)>) -> Field {
+    match verdict {
+        Verdict::Better | Verdict::Worse => interval(ratio, ends).toned(Tone::of(verdict)),
         Verdict::Equivalent => "same".into(),
         Verdict::Inconclusive { .. } => "cannot tell".into(),
         Verdict::NotComparable { .. } => "not comparable".into(),

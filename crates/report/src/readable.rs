@@ -13,7 +13,7 @@ pub(super) fn comparison(comparison: &Comparison, markdown: bool) -> Comparison 
     let word = word(markdown);
     let mut shown = comparison.clone();
     [&mut shown.base, &mut shown.new].into_iter().chain(&mut shown.cautions).for_each(|text| *text = word(text));
-    for difference in &mut shown.environment {
+    for difference in shown.environment.iter_mut().chain(&mut shown.varied) {
         for text in [&mut difference.key, &mut difference.base, &mut difference.new] {
             *text = word(text);
         }
@@ -48,7 +48,8 @@ pub(super) fn reduced(reduced: &Reduced, markdown: bool) -> Reduced {
     shown
 }
 
-fn word(markdown: bool) -> fn(&str) -> String {
+/// Returns what makes a text safe for a screen, or for Markdown.
+pub(super) fn word(markdown: bool) -> fn(&str) -> String {
     if markdown { text::markdown } else { text::name }
 }
 

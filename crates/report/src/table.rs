@@ -37,8 +37,10 @@ pub(super) fn people(run: &Run, judged: &Judged, answer: &str, markdown: bool, w
     let word = if markdown { text::markdown } else { text::name };
     opening(run, &word(answer), reduced, &comparisons, (markdown, width), &mut out);
     if markdown {
-        let table = overview::markdown(reduced, &comparisons);
-        let _ = writeln!(out, "\n### Cells{}\n\n{table}\n{}", mark(run), methods(reduced));
+        let has_paths = reduced.cells.iter().any(|summary| !summary.cell.workload.is_command());
+        let table = if has_paths { overview::markdown(reduced, &comparisons) } else { String::new() };
+        let of_commands = commands::text(run, reduced, &comparisons, (true, width));
+        let _ = writeln!(out, "\n### Cells{}\n\n{table}\n{}\n{of_commands}", mark(run), methods(reduced));
     } else if reduced.cells.iter().any(|summary| !summary.cell.workload.is_command()) {
         let table = overview::text(run, reduced, &comparisons, width);
         let [client, router, server, other] = SIGNS;
@@ -49,7 +51,7 @@ pub(super) fn people(run: &Run, judged: &Judged, answer: &str, markdown: bool, w
     }
     out += &streams::text(reduced, markdown, width);
     if !markdown {
-        let table = commands::text(run, reduced, &comparisons, width);
+        let table = commands::text(run, reduced, &comparisons, (false, width));
         if !table.is_empty() {
             let _ = writeln!(out, "\n{}", table.trim_end());
         }
@@ -258,19 +260,19 @@ pub(super) fn methods(reduced: &Reduced) -> String {
         let client = worst(&|summary| summary.cpu.client.uncertainty);
         lines.push(match method {
             AccountingMethod::Profile => format!(
-                "CPU time by accounting method profile: totals within ±{total:.1}%, components within ±{client:.1}% \
-                    of the total (95% intervals, least certain cell), residue at most {residue:.1}%."
+                "CPU time by accounting method profile. Uncertainty of the least certain cell (95% interval): totals \
+                    ±{total:.1}%, components ±{client:.1}% of the total. The residue is at most {residue:.1}%."
             ),
             AccountingMethod::Subtract => format!(
-                "CPU time by accounting method subtract: totals within ±{total:.1}%; the router's CPU time is the \
-                    difference to the path without a router, ±{router_words} of the total (95% intervals, least \
-                    certain cell); client and server have the times of that path; residue at most {residue:.1}%. This \
-                    method reads counters before and after a phase, so it does not lower the rate."
+                "CPU time by accounting method subtract. The router's CPU time is the difference to the path without a \
+                    router; the CPU times of client and server are those of that path. Uncertainty of the least certain \
+                    cell (95% interval): totals ±{total:.1}%, router ±{router_words} of the total. The residue is at most \
+                    {residue:.1}%. This method reads counters before and after a phase, so it does not lower the rate."
             ),
             AccountingMethod::Tick => format!(
-                "CPU time by accounting method tick: totals within ±{total:.1}%; the run times of client and server \
-                    include softirq work that interrupted them; this method does not measure a router. It reads \
-                    counters before and after a phase, so it does not lower the rate."
+                "CPU time by accounting method tick. Uncertainty of the totals: ±{total:.1}%. The CPU times of client \
+                    and server include softirq work that interrupted them. This method does not measure a router. It \
+                    reads counters before and after a phase, so it does not lower the rate."
             ),
             AccountingMethod::Processes => {
                 let wait = |component: &Component| component.wait;

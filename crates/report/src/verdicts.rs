@@ -6,7 +6,7 @@
 
 use super::disturbance;
 use super::fit::{self, Column, Field, Line, Screen, Tone};
-use super::format::Format;
+use super::format::{self, Format};
 use super::readable;
 use super::sides;
 use super::table::grid;
@@ -14,7 +14,7 @@ use super::why::{self, Explained};
 use super::words::{counted, cpu_scale, noise_floor, number, pairs, undirected};
 use super::worth;
 use serde_json::{Value, json};
-use siga_model::error::{Error, IoContext, Result};
+use siga_model::error::Result;
 use siga_model::text;
 use siga_plan::matrix::Cell;
 use siga_results::disturbance::Disturbance;
@@ -33,10 +33,21 @@ pub(super) fn of_levels(run: &Run, comparisons: &[Comparison], markdown: bool, w
         for sentence in sentences(comparison) {
             let _ = writeln!(out, "  {sentence}");
         }
-        let _ = writeln!(out, "  `siga compare {base} {new} --run {}` shows every figure.", run.directory.display());
+        let _ = writeln!(out, "  `siga compare {}` shows every figure.", arguments(base, new, run));
     }
     out.push_str(&worth::text(comparisons, markdown, width));
     out
+}
+
+/// Returns the arguments of `siga compare` for two levels of a run, as a shell reads them. A name such as `-O2` must not be an option.
+fn arguments(base: &str, new: &str, run: &Run) -> String {
+    let names = [base, new].map(text::shell).join(" ");
+    let directory = text::shell(&run.directory.to_string_lossy());
+    if [base, new].iter().any(|name| name.starts_with('-')) {
+        format!("--run {directory} -- {names}")
+    } else {
+        format!("{names} --run {directory}")
+    }
 }
 
 /// The names of the verdicts in the order of the summary.
@@ -63,7 +74,7 @@ pub fn render(comparison: &Comparison, format: Format, all: bool, explained: Opt
             let reasons = explained.map(|explained| why::people(comparison, explained, true, usize::MAX));
             Ok(people(&readable::comparison(comparison, true), all, true, usize::MAX) + &reasons.unwrap_or_default())
         }
-        Format::Json => json(comparison, explained),
+        Format::Json => json(vec![explained_value(comparison, explained)]),
         Format::Csv => csv(std::slice::from_ref(comparison)),
     }
 }
@@ -92,11 +103,7 @@ pub fn render_sides(
         }
         (Format::Md, _) => pairs().map(|(one, explained)| render(one, format, all, explained)).collect(),
         (Format::Csv, _) => csv(comparisons),
-        (Format::Json, _) => {
-            let all: Vec<Value> = pairs().map(|(one, explained)| explained_value(one, explained)).collect();
-            let json = serde_json::to_string_pretty(&json!({"schema": "siga/comparisons/1", "comparisons": all}));
-            Ok(text::json(&json.context("cannot write JSON")?) + "\n")
-        }
+        (Format::Json, _) => json(pairs().map(|(one, explained)| explained_value(one, explained)).collect()),
     }
 }
 
@@ -125,7 +132,7 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
         return Vec::new();
     }
     let is_said = |row: &&&Row| match row.metric {
-        Metric::Rate | Metric::Streams | Metric::TOTAL => true,
+        Metric::Rate | Metric::Streams | Metric::TOTAL | Metric::Figure(_) => true,
         Metric::P99 | Metric::Cpu(_, Mode::All) => matches!(row.verdict, Verdict::Better | Verdict::Worse),
         Metric::P50
         | Metric::ToServer
@@ -153,7 +160,8 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
 /// Returns the change of one figure in words, such as "12.3% less rate (95% interval 11.0% to 13.5%)" or "3.59 times the CPU time in the
 /// router (95% interval 3.01 to 4.22)".
 fn change(row: &Row) -> String {
-    let noun = match row.metric {
+    let noun = match &row.metric {
+        Metric::Figure(key) => key.name.as_str(),
         Metric::Rate => "rate",
         Metric::P50 => "median latency",
         Metric::P99 => "p99 latency",
@@ -167,7 +175,7 @@ fn change(row: &Row) -> String {
         Metric::Cpu(Part::Client, _) => "CPU time in the client",
         Metric::Cpu(Part::Router, _) => "CPU time in the router",
         Metric::Cpu(Part::Server, _) => "CPU time in the server",
-        Metric::Cpu(Part::Other, _) => "CPU time of other programs",
+        Metric::Cpu(Part::Other, _) => "other CPU time",
     };
     let percent = |ratio: f64| format!("{:.1}%", 100.0 * (ratio - 1.0).abs());
     match (&row.verdict, row.low, row.high) {
@@ -253,7 +261,7 @@ fn people(comparison: &Comparison, all: bool, markdown: bool, width: usize) -> S
     }
     if !comparison.varied.is_empty() {
         let named: Vec<String> = comparison.varied.iter().map(ToString::to_string).collect();
-        let _ = writeln!(out, "The runs differ intentionally in: {}.", named.join("; "));
+        let _ = writeln!(out, "As requested with --vary, the runs may differ in: {}.", named.join("; "));
     }
     environment(comparison, all, item, &mut out);
     let sentences = sentences(comparison);
@@ -452,9 +460,13 @@ pub(super) fn probability(p: f64) -> String {
     if p < 0.0001 { "<0.0001".into() } else { format!("{p:.4}") }
 }
 
-fn json(comparison: &Comparison, explained: Option<&Explained>) -> Result<String> {
-    let json = serde_json::to_string_pretty(&explained_value(comparison, explained)).context("cannot write JSON")?;
-    Ok(text::json(&json) + "\n")
+/// Returns comparisons as JSON: one as an object, several as the member `comparisons` of an object.
+pub(super) fn json(mut comparisons: Vec<Value>) -> Result<String> {
+    let value = match comparisons.len() {
+        1 => comparisons.remove(0),
+        _ => json!({"schema": "siga/comparisons/1", "comparisons": comparisons}),
+    };
+    format::json(&value)
 }
 
 fn explained_value(comparison: &Comparison, explained: Option<&Explained>) -> Value {
@@ -540,20 +552,13 @@ fn entry(comparison: &Comparison, row: &Row) -> Value {
 
 /// Returns comparisons as CSV, with one record for each row. The columns are the members that [`entry`] puts into JSON.
 fn csv(comparisons: &[Comparison]) -> Result<String> {
-    let failed = |error: csv::Error| Error::environment(format!("cannot write CSV: {error}"));
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    writer.write_record(COLUMNS).map_err(failed)?;
-    for (comparison, row) in comparisons.iter().flat_map(|one| one.rows.iter().map(move |row| (one, row))) {
+    let rows = comparisons.iter().flat_map(|one| one.rows.iter().map(move |row| (one, row)));
+    let named = |(comparison, row): (&Comparison, &Row)| {
         let mut entry = entry(comparison, row);
         (entry["base"], entry["new"]) = (json!(comparison.base), json!(comparison.new));
-        let value = |column: &str| {
-            let value = &entry[column];
-            value.as_str().map_or_else(|| if value.is_null() { String::new() } else { value.to_string() }, text::field)
-        };
-        writer.write_record(COLUMNS.map(value)).map_err(failed)?;
-    }
-    let bytes = writer.into_inner().context("cannot write CSV")?;
-    String::from_utf8(bytes).context("cannot write CSV")
+        entry
+    };
+    format::csv(COLUMNS, rows.map(named))
 }
 
 const COLUMNS: [&str; 26] = [

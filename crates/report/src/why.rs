@@ -68,7 +68,9 @@ pub(super) fn sentence(why: &Why) -> String {
     let whole = difference(&why.whole.difference, scale);
     let head = format!("Sampled CPU time{of}: {whole} {unit}{}", range(&why.whole.difference, scale));
     if !why.whole.is_clear() {
-        return format!("{head}. The interval includes zero, so no function is named.");
+        return format!(
+            "{head}. The interval includes zero, so the difference is not certain, and siga lists no function."
+        );
     }
     let cause = |cause: &Cause| {
         let value = signed(cause.cost.difference.value * scale);

@@ -15,7 +15,9 @@ pub(super) fn number(value: f64) -> String {
         _ if magnitude >= 99.95 || magnitude == 0.0 => 0,
         _ if magnitude >= 9.995 => 1,
         _ if magnitude >= 0.995 => 2,
-        _ => 3,
+        _ if magnitude >= 0.00095 => 3,
+        // Two digits of a small value, such as the CPU time per byte.
+        _ => (4..15).find(|places| magnitude * 10_f64.powi(*places) >= 9.5).map_or(15, i32::unsigned_abs) as usize,
     };
     let text = format!("{value:.places$}");
     let (sign, digits) = match text.strip_prefix('-') {
@@ -101,8 +103,19 @@ fn ratio_words(row: &Row) -> String {
     format!("{}x ({interval})", number(row.ratio))
 }
 
+/// Returns an interval in parentheses, each end written by `text`: " (95% interval 1.20 to 1.52)". Returns an empty string without an
+/// interval.
+pub(super) fn in_interval(ends: Option<(f64, f64)>, text: fn(f64) -> String) -> String {
+    ends.map_or(String::new(), |(low, high)| format!(" (95% interval {} to {})", text(low), text(high)))
+}
+
+/// Returns the interval of a row's ratio in parentheses.
+pub(super) fn ends_words(row: &Row) -> String {
+    in_interval(row.low.zip(row.high), number)
+}
+
 /// Returns what a verdict says about a figure without a direction, such as "the same rate within 2%" or "rate inconclusive
-/// (…; 14 trials would decide)". Returns `None` if the figure became better or worse. All sentences of all reports use this
+/// (…; 14 trials would be needed)". Returns `None` if the figure became better or worse. All sentences of all reports use this
 /// function, so none of them claims a direction that the verdict does not have.
 pub(super) fn undirected(row: &Row, noun: &str) -> Option<String> {
     match &row.verdict {
@@ -116,9 +129,9 @@ pub(super) fn undirected(row: &Row, noun: &str) -> Option<String> {
     }
 }
 
-/// Returns the number of trials that would decide, as the end of a parenthesis: "; 14 trials would decide".
+/// Returns the number of trials that would be needed, as the end of a parenthesis: "; 14 trials would be needed".
 fn would_decide(trials: Option<usize>) -> String {
-    trials.map(|trials| format!("; {trials} trials would decide")).unwrap_or_default()
+    trials.map(|trials| format!("; {trials} trials would be needed")).unwrap_or_default()
 }
 
 /// Returns the sentences on the overhead of routers as one line; an empty string if there are none.
@@ -128,10 +141,15 @@ pub(super) fn words_of_router(reduced: &Reduced, answers: &Answers) -> String {
 
 /// Returns what else a reader must know about the compared paths: how siga's and the kernel's were measured, and the overhead of routers.
 pub(super) fn notes(reduced: &Reduced, answers: &Answers) -> String {
+    let overheads = Some(overheads(reduced, answers)).filter(|text| !text.is_empty());
+    beside_conditions(answers).into_iter().chain(overheads).collect::<Vec<_>>().join("\n")
+}
+
+/// Returns the conditions of each comparison of siga's own networks with the kernel's, each in parentheses.
+pub(super) fn beside_conditions(answers: &Answers) -> Vec<String> {
     let groups = grouped(&answers.beside, |one| (one.cell.path.clone(), one.cell.mtu, one.cell.level.clone()));
-    let beside = groups.iter().map(|(_, group)| conditions(group).trim_start_matches("\n  ").replace("\n  ", "\n"));
-    let parts: Vec<String> = beside.chain([overheads(reduced, answers)]).filter(|part| !part.is_empty()).collect();
-    parts.join("\n")
+    let lines = groups.iter().map(|(_, group)| conditions(group));
+    lines.flat_map(|text| text.trim().split("\n  ").map(str::to_owned).collect::<Vec<_>>()).collect()
 }
 
 /// Returns sentences that compare siga's own networks with the kernel's, then sentences on the overhead of routers. Returns an
@@ -216,7 +234,9 @@ fn conditions(group: &[&Beside]) -> String {
     let note = if colocated < 1.0 {
         String::new()
     } else {
-        format!("\n  (siga's client and server threads shared a CPU for up to {colocated:.0}% of the time)")
+        format!(
+            "\n  (siga ran its client and its server on the same CPU for up to {colocated:.0}% of the time: feature `colocate`)"
+        )
     };
     let close = match group.iter().find_map(|one| one.close) {
         Some(Close::Server) => "; in CRR the server closes first on both",
@@ -277,7 +297,7 @@ fn sentence(overhead: &RouterOverhead, reduced: &Reduced, lead: bool) -> String 
             AccountingMethod::Processes => "",
             AccountingMethod::Subtract | AccountingMethod::Tick => return None,
         };
-        Some(format!("; {} in the {node} itself{how}", number(summary.cpu.router?.total * scale)))
+        Some(format!("; of this, {} in the {node} itself{how}", number(summary.cpu.router?.total * scale)))
     });
     format!(
         "{start} {} and {} ({workload}, {}{}).",
@@ -368,8 +388,11 @@ pub(super) fn spread(summary: &Summary) -> String {
     }
 }
 
-/// Returns the sentence with a capital letter at its beginning.
+/// Returns the sentence with a capital letter at its beginning. The name siga keeps its small letter.
 pub(super) fn capital(sentence: &str) -> String {
+    if sentence.starts_with("siga ") || sentence.starts_with("siga's ") {
+        return sentence.to_owned();
+    }
     let mut letters = sentence.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
@@ -413,6 +436,16 @@ mod tests {
     }
 
     #[test]
+    fn a_small_number_keeps_two_digits() {
+        for (value, text) in
+            [(0.0, "0"), (0.012, "0.012"), (0.000_96, "0.001"), (0.000_247, "0.00025"), (-3.1e-7, "-0.00000031")]
+        {
+            assert_eq!(number(value), text);
+        }
+        assert_eq!(number(1e-300), "0.000000000000000");
+    }
+
+    #[test]
     fn a_sentence_counts_the_cases_where_siga_is_faster_than_the_kernel() {
         let one = |clients: u32, rate: ((f64, f64, f64), Verdict), cpu: ((f64, f64, f64), Verdict)| {
             let mut cell = siga_results::testing::trial("hipersockets-routed", 0, 1, None).cell;
@@ -442,7 +475,8 @@ mod tests {
                 .contains("1 pair: 2.00x the rate (95% interval 1.50 to 2.50), 0.500x the CPU time per transaction"),
             "{text}"
         );
-        let open = "CPU time per transaction inconclusive (1.10x, 95% interval 0.900 to 1.30; 41 trials would decide)";
+        let open =
+            "CPU time per transaction inconclusive (1.10x, 95% interval 0.900 to 1.30; 41 trials would be needed)";
         assert!(
             lines[2].ends_with(&format!("10 pairs: 0.900x the rate (95% interval 0.800 to 0.950), {open}")),
             "{text}"
@@ -451,7 +485,10 @@ mod tests {
             lines[3].contains("57,344 against veth-routed with MTU 1,500; waiting policy of both: `block`)"),
             "{text}"
         );
-        assert_eq!(lines[4], "  (siga's client and server threads shared a CPU for up to 87% of the time)");
+        assert_eq!(
+            lines[4],
+            "  (siga ran its client and its server on the same CPU for up to 87% of the time: feature `colocate`)"
+        );
         let closed = one(1, ((2.0, 1.5, 2.5), Verdict::Better), ((0.5, 0.4, 0.6), Verdict::Better));
         let closed = Beside { close: Some(Close::Client), ..closed };
         assert!(beside(&[closed]).contains("of both: `block`; in CRR the client closes first on both)"));
@@ -461,7 +498,7 @@ mod tests {
             "Through a router, this run cannot tell whether siga's own network is faster than the kernel's:"
         ));
         assert!(
-            text.contains("rate inconclusive (2.00x, 95% interval 1.50 to 2.50; 12 trials would decide)"),
+            text.contains("rate inconclusive (2.00x, 95% interval 1.50 to 2.50; 12 trials would be needed)"),
             "{text}"
         );
     }
@@ -491,8 +528,8 @@ mod tests {
             text,
             "A router may change the CPU time per transaction (inconclusive: 119 us, 95% interval -1,331 to 1,569; 40 \
                 trials \
-             would decide) and may change the rate (inconclusive: 0.330x, 95% interval 0.300 to 1.20; 25 trials would \
-             decide) (rr-200-1000, 1 pair)."
+             would be needed) and may change the rate (inconclusive: 0.330x, 95% interval 0.300 to 1.20; 25 trials would \
+             be needed) (rr-200-1000, 1 pair)."
         );
         let text = said((0.0073, 0.007, 0.008), Verdict::Worse, Verdict::Worse);
         assert!(text.starts_with(

@@ -145,7 +145,7 @@ fn assert_claim(line: &str, row: &Row, noun: &str) {
         Verdict::Inconclusive { trials } => {
             assert!(!is_claimed && line.contains(&format!("{noun} inconclusive (")), "{line} but {row:?}");
             if let Some(trials) = trials {
-                assert!(line.contains(&format!("; {trials} trials would decide)")), "{line}");
+                assert!(line.contains(&format!("; {trials} trials would be needed)")), "{line}");
             }
         }
         Verdict::NotComparable { .. } => assert!(!is_claimed, "{line}"),

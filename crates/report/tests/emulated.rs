@@ -80,8 +80,9 @@ fn data_for_other_programs_have_the_mark_of_an_emulated_machine_and_no_compariso
         "{csv}"
     );
     // The two columns of loads are empty in lines of cells. The four columns about the cost of accounting are empty, because a ratio
-    // would compare. The eight columns about streams are empty, because no cell has one.
-    assert!(csv.lines().skip(1).all(|line| line.ends_with(",true,12,0,,,,,,,,,,,,,,")), "{csv}");
+    // would compare. The eight columns about streams and the three about figures are empty, because
+    // no cell has one.
+    assert!(csv.lines().skip(1).all(|line| line.ends_with(",true,12,0,,,,,,,,,,,,,,,,,")), "{csv}");
 }
 
 #[test]
@@ -160,5 +161,5 @@ fn an_export_marks_trials_of_an_emulated_machine_and_a_history_leaves_them_out()
     }
     let (history, notes) = exported(&export::Form::Otava);
     assert_eq!(history.lines().count(), 2, "the head and the real run: {history}");
-    assert!(notes.contains("emulated is left out: emulated machine"), "{notes}");
+    assert!(notes.contains("emulated, because its machine is an emulated machine"), "{notes}");
 }

@@ -92,21 +92,26 @@ fn the_first_screen_has_question_answer_ratios_costs_and_disturbance_in_this_ord
         &[
             "<p class=\"title\">How fast is it?</p>",
             "<h1>siga carries 3.0 times the kernel's traffic for 0.25 of the CPU time per unit.</h1>",
-            "better</span> in <b>2</b> of 2",
+            "rate: ",
+            "better</span> in <b>1</b> of 1",
+            "CPU time per unit: ",
+            "better</span> in <b>1</b> of 1",
+            "hipersockets with MTU 1,500 against veth with MTU 1,500; waiting policy of both: block",
             "Host</a>: nothing disturbed the 12 rounds.",
             "<h2>Ratios of rate and CPU time</h2>",
-            "right of the line is better",
-            "left of the line is better",
+            "(better →)",
+            "(← better)",
             "siga (hipersockets, MTU 1,500) against the kernel (veth, MTU 1,500)",
             "rr-200-1000, 1 pair",
-            "<b>3.00</b> times",
+            "<b>3.00</b>x",
             "3.00 to 3.00",
             "better</span>",
-            "<b>0.250</b> times",
+            "<b>0.250</b>x",
             "better</span>",
             ">same</text>",
-            "log scale",
-            "noise floor: how far two equal sides can be apart",
+            "log scale; better and worse: p &lt; 0.05 after adjustment",
+            "noise floor: how far the ratio of two equal sides can be from 1",
+            "rr: requests and responses over one connection · pair: one client and its server",
             "<h2>Where the CPU time goes</h2>",
             "rr-200-1000, 1 pair",
             "kernel: <strong>veth</strong><span class=\"mtu\">, MTU 1,500</span>",
@@ -118,7 +123,8 @@ fn the_first_screen_has_question_answer_ratios_costs_and_disturbance_in_this_ord
             "rate <b>2,995</b> trans/sec, with <b>0.600</b> of 2 CPUs busy",
             "The rate with siga is <b>3.00 times</b> that with the kernel: each transaction takes <b>0.250 times</b> the CPU time, \
              and <b>0.600</b> CPUs are busy instead of 0.800.",
-            "Noise floor here: rate ±",
+            "Less CPU time (µs/trans): client 301, server 225, other 75.1. ",
+            "Noise floor of this row: rate ±",
             "<h2>What disturbed the measurement</h2>",
             "Nothing: no round was disturbed (12 rounds).",
             "Plan plan · 2 cells · 12 rounds",
@@ -183,7 +189,7 @@ fn sides_with_different_mtus_say_so() {
 }
 
 #[test]
-fn one_denominator_counts_the_figures_of_the_picture() {
+fn the_counts_at_the_top_are_those_of_the_picture() {
     let mut all = run(&[]);
     for (clients, cpu) in [1, 2, 3].into_iter().zip([0.5, 1.5, 1.0]) {
         let mut sides = run(&[("veth", "plain", 1.0, 1.0), ("hipersockets", "plain", 2.0, cpu)]);
@@ -193,16 +199,28 @@ fn one_denominator_counts_the_figures_of_the_picture() {
     let page = page(&all);
     let screen = first_screen(&page);
     let heads = text(between(screen, "<p class=\"verdicts\">", "</p>")[0]);
-    assert_eq!(
-        heads,
-        "better in 4 of 6worse in 1 of 6equivalent in 1 of 6figures (rate and CPU time per unit of each row)"
-    );
+    assert_eq!(heads, "rate: better in 3 of 3CPU time per unit: better in 1 of 3 worse in 1 of 3 equivalent in 1 of 3");
     let rows = between(screen, "<div class=\"outcome", "<ul class=\"legend")[0];
     for (word, count) in [("better", 4), ("worse", 1), ("equivalent", 1)] {
         assert_eq!(rows.matches(&format!("{word}</span>")).count(), count, "{word}");
     }
     let heading = between(&page, "<h1>", "</h1>")[0];
     assert!(!heading.contains("figures") && !heading.contains("rounds"), "{heading}");
+}
+
+#[test]
+fn the_row_that_loses_most_is_explained() {
+    let mut all = run(&[]);
+    for (clients, rate) in [(1, 2.0), (2, 3.0), (3, 0.8), (4, 0.5)] {
+        let mut sides = run(&[("veth", "plain", 1.0, 1.0), ("hipersockets", "plain", rate, 0.5)]);
+        sides.trials.iter_mut().for_each(|trial| trial.cell.clients = clients);
+        all.trials.extend(sides.trials);
+    }
+    let words = "The row rr-200-1000, 4 pairs has the lowest ratio of the rate: 0.500x the rate, and 0.500x the CPU time per \
+        transaction; 0.200 CPUs are busy instead of 0.800.";
+    let screen = text(first_screen(&page(&all)));
+    assert!(screen.contains(words), "{screen}");
+    assert!(!text(first_screen(&page(&two_paths()))).contains("has the lowest ratio"), "nothing became worse");
 }
 
 #[test]
@@ -264,11 +282,11 @@ fn each_of_three_sides_has_a_bar_and_its_ratios() {
         screen,
         &[
             "<h1>Level reno has 0.5 of the rate of level plain for 2.0 times the CPU time per unit.</h1>",
-            "<p class=\"lead\">Level bbr against level plain, in rate and CPU time: better in 0 of 2 figures, equivalent in 2.</p>",
+            "<p class=\"lead\">Level bbr compared with level plain: rate better in 0 of 1 cells, equivalent in 1; CPU time better in 0 of 1, equivalent in 1.</p>",
             "Level reno against plain: veth (kernel), MTU 1,500",
             "Level bbr against plain: veth (kernel), MTU 1,500",
             "The rate with level reno is <b>0.500 times</b> that with level plain",
-            "Noise floor here (level bbr)",
+            "Noise floor of this row (level bbr)",
         ],
     );
     let rows = between(screen, "<div class=\"outcome", "<ul class=\"legend")[0];
@@ -325,9 +343,11 @@ fn the_picture_of_the_cpu_time_shows_the_middle_row_of_every_plan() {
         (&[0.1, 0.9, 0.5, 0.7], 4, 4),
         (&[1.2, 1.5, 2.0], 2, 3),
     ] {
-        let words = format!(
-            "rr-200-1000, {pairs} pairs: the middle one of {count} rows above, in order of their ratios of CPU time."
-        );
+        let rule = match count {
+            4 => "of the two rows with the median ratios of CPU time among the 4 rows above, the less favourable one.",
+            _ => "the row with the median ratio of CPU time among the 3 rows above.",
+        };
+        let words = format!("rr-200-1000, {pairs} pairs: {rule}");
         let shown = shown(factors);
         assert!(shown.starts_with(&words), "{factors:?}: {shown}");
     }
@@ -365,7 +385,7 @@ fn a_run_without_verdict_claims_nothing() {
             "Smoke run",
             "This run cannot tell whether siga's network is faster than the kernel's or takes less CPU time.",
         ),
-        (disturbed, "No verdict", "This run has no verdict on siga's network against the kernel's."),
+        (disturbed, "No verdict", "This run gives no verdict on siga's network compared with the kernel's."),
     ] {
         let page = page(&run);
         let screen = first_screen(&page);
@@ -390,13 +410,9 @@ fn a_disturbed_round_has_a_mark_and_its_reason() {
     let disturbed: Vec<usize> = (0..12).filter(|at| marks[*at].contains("class=\"disturbed\"")).collect();
     assert_eq!(disturbed, [3], "{marks:?}");
     assert!(marks[3].contains("round 4: processes outside the run used "), "{}", marks[3]);
-    assert!(
-        text(screen).contains("CPU time in 1 of 12 rounds; the figures are from the other 11."),
-        "{}",
-        text(screen)
-    );
+    assert!(text(screen).contains("CPU time in 1 of 12 rounds; siga uses only the other 11."), "{}", text(screen));
     assert!(text(screen).contains("Damaged: trials.jsonl: a line was cut."), "{}", text(screen));
-    assert!(text(screen).contains("Host: 1 of 12 rounds disturbed; 11 count."), "{}", text(screen));
+    assert!(text(screen).contains("Host: 1 of 12 rounds disturbed; siga uses the other 11."), "{}", text(screen));
 }
 
 #[test]
@@ -404,7 +420,7 @@ fn a_record_that_says_nothing_about_the_host_is_not_called_quiet() {
     let mut run = two_paths();
     run.trials.iter_mut().for_each(|trial| trial.host = None);
     let page = page(&run);
-    assert!(first_screen(&page).contains("The records of this run do not say what the host did."));
+    assert!(first_screen(&page).contains("This run has no record of the load on the host."));
 }
 
 #[test]
@@ -438,7 +454,7 @@ fn each_side_of_a_workload_has_a_mark_with_all_its_figures() {
         "CPU: 200 µs/trans",
         "client: 100 µs/trans",
         "by ",
-        "rate: 3.00x (95%: 3.00 to 3.00), better",
+        "rate: 3.00x (95% interval 3.00 to 3.00), better",
         "CPU time: 0.250x",
     ] {
         assert!(says.contains(figure), "`{figure}` is not in {says}");

@@ -56,7 +56,10 @@ impl History {
     /// that mean nothing.
     pub(super) fn add(&mut self, run: &Run, name: &str, method: Option<AccountingMethod>) -> Result<()> {
         if run.environment.is_emulated() {
-            self.notes.push(format!("note: {} is left out: {EMULATED}", run.directory.display()));
+            self.notes.push(format!(
+                "note: siga does not export run {}, because its machine is an {EMULATED}",
+                run.directory.display()
+            ));
             return Ok(());
         }
         let mut begun: Option<SystemTime> = None;
@@ -65,7 +68,7 @@ impl History {
         for trial in &run.trials {
             let at = humantime::parse_rfc3339(&trial.at).map_err(|error| {
                 Error::environment(format!("{}: {}: time `{}`: {error}", run.directory.display(), trial.cell, trial.at))
-                    .hint("the run was changed after siga wrote it; do not use it")
+                    .hint("the run directory was changed after siga wrote it; do not use this run")
             })?;
             begun = Some(begun.map_or(at, |earliest| earliest.min(at)));
             if !trial.flags.is_empty() {
@@ -77,7 +80,10 @@ impl History {
             }
         }
         let Some(begun) = begun.filter(|_| !samples.is_empty()) else {
-            self.notes.push(format!("note: {} contains no trial without flaws", run.directory.display()));
+            self.notes.push(format!(
+                "note: siga does not export run {}, because all its trials have flaws",
+                run.directory.display()
+            ));
             return Ok(());
         };
         self.smoke += usize::from(run.plan.smoke);
@@ -113,7 +119,7 @@ impl History {
             format!("note: {smoke} of {runs} runs are smoke runs, whose trials are too short for reliable figures");
         let (holes, columns) = (self.order().filter(|&column| !self.is_whole(column)).count(), self.columns.len());
         let holes_text = format!(
-            "note: {holes} of {columns} columns lack a value in some run, so Otava's configuration does not list them"
+            "note: Otava's configuration omits {holes} of {columns} columns, because they have no value in at least one run"
         );
         let told = [(smoke > 0).then_some(smoke_text), (holes > 0).then_some(holes_text)];
         self.notes.iter().cloned().chain(told.into_iter().flatten())
@@ -162,7 +168,7 @@ impl History {
         let whole: Vec<_> = self.order().filter(|&column| self.is_whole(column)).collect();
         if whole.is_empty() {
             return Err(Error::incomplete(
-                "these runs have no figure in common, but Otava needs each figure in every run",
+                "the runs have no figure in common, but Otava needs figures that each run has",
             )
             .hint("export only runs of the same plan"));
         }

@@ -2,15 +2,17 @@
 
 use super::ShownRun;
 use super::plot::micro;
-use crate::words::{counted, number};
+use crate::words::{beside_conditions, counted, number};
 use maud::{Markup, html};
 use siga_model::error::Result;
-use siga_results::judge::{Comparison, Metric, Row, Subject, Verdict};
+use siga_results::judge::{Answers, Comparison, Metric, Row, Subject, Verdict};
 use siga_results::summary::{base_of, kernel_path_of};
 use std::collections::BTreeSet;
 
 /// Maximum number of comparisons that the top of the page answers with a sentence each.
 const SENTENCES_MAX: usize = 4;
+/// Maximum number of lines with conditions below the answer.
+const CONDITIONS_MAX: usize = 4;
 
 /// Returns the question that the page answers: that of the plan, if the page has one run and its plan has one.
 pub(super) fn question(shown: &[ShownRun<'_>]) -> Option<String> {
@@ -65,7 +67,7 @@ fn measured_alone(shown: &[ShownRun<'_>]) -> String {
         all => {
             let more = if paths.len() > 3 { format!(" and {} more paths", paths.len() - 3) } else { String::new() };
             format!(
-                "{} of {}{more}, without a comparison.",
+                "{} of {}{more} were measured. The run has nothing to compare them with.",
                 counted(all.len(), "cell"),
                 paths[..paths.len().min(3)].join(", ")
             )
@@ -80,10 +82,10 @@ fn sentence(comparison: &Comparison, named: bool) -> String {
     let of = |metric: Metric| -> Vec<&Row> { comparison.rows.iter().filter(|row| row.metric == metric).collect() };
     let (rate, cpu) = (of(Metric::Rate), of(Metric::TOTAL));
     if rate.is_empty() && cpu.is_empty() {
-        return format!("{new} and {base} have no rate and no CPU time in common.");
+        return format!("This report has no rate and no CPU time that siga measured for both {new} and {base}.");
     }
     if comparison.no_verdict().is_some() {
-        return format!("This run has no verdict on {new} against {base}.");
+        return format!("This run gives no verdict on {new} compared with {base}.");
     }
     if rate.iter().chain(&cpu).all(|row| matches!(row.verdict, Verdict::NotComparable { .. })) {
         return format!("{new} cannot be compared with {base}.");
@@ -163,6 +165,20 @@ fn short(ratio: f64) -> String {
         _ => 3,
     };
     format!("{ratio:.places$}")
+}
+
+/// Returns how siga's own networks and the kernel's were measured: MTUs, waiting policy, closing side. A ratio between networks with
+/// different MTUs is not one of the networks alone, so the conditions stand beside the answer.
+pub(super) fn fairness(shown: &[ShownRun<'_>]) -> Markup {
+    let words = |one: &ShownRun<'_>| {
+        let answers = Answers::of(one.run, &one.judged.agreed, &one.judged.comparisons);
+        beside_conditions(&answers)
+            .into_iter()
+            .map(|line| line.trim_matches(['(', ')']).replace('`', ""))
+            .collect::<Vec<_>>()
+    };
+    let lines: BTreeSet<String> = shown.iter().flat_map(words).collect();
+    html! { @if !lines.is_empty() { p class="conditions" { @for line in lines.iter().take(CONDITIONS_MAX) { (line) ". " } } } }
 }
 
 /// Returns what was measured, where and when.

@@ -16,7 +16,7 @@ pub(super) fn section(shown: &[ShownRun<'_>]) -> Option<Markup> {
     let any = shown.iter().any(|one| !one.repeat.judged.is_empty());
     any.then(|| {
         html! {
-            p class="soft" { "What z/VM's report on TCP/IP levels 420 and 430 found over HiperSockets and virtual CTC, and whether it holds here." }
+            p class="soft" { "The findings of z/VM's report on TCP/IP levels 420 and 430 over HiperSockets and virtual CTC, and whether each finding holds in this run." }
             @for one in shown {
                 @if !one.repeat.judged.is_empty() {
                     @if shown.len() > 1 { h3 { (one.name) } }
@@ -39,7 +39,7 @@ fn of_run(shown: &ShownRun<'_>) -> Markup {
         p class="lead" { (counts(&judged)) "." }
         (table(&heads(&["finding", "here it", "cases for", "against", "neither", "from"]), &rows, 2..5))
         @for one in &judged { (of_finding(one, shown)) }
-        @if !unmeasured.is_empty() { p class="soft" { "Not measured by this run: " (unmeasured.join(", ")) "." } }
+        @if !unmeasured.is_empty() { p class="soft" { "This run did not measure: " (unmeasured.join(", ")) "." } }
     }
 }
 

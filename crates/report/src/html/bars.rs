@@ -13,7 +13,7 @@ pub(super) enum Fill {
     Router,
     /// CPU time of the server, the side that accepts connections.
     Server,
-    /// CPU time of all other programs.
+    /// CPU time of the host outside client, router and server.
     Other,
     /// CPU time that the accounting method could not charge to a component.
     Residue,

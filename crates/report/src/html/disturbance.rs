@@ -43,7 +43,7 @@ pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Mar
         }
         @if let Some(floor) = noise_floor(comparisons) {
             p class="note" {
-                "Largest noise floor of all rows: two equal sides can differ by up to " (crate::words::noise_floor(Some(floor)).trim_start_matches('±')) " in rate or CPU time there."
+                "The row with the largest noise floor: two equal sides can differ by up to " (crate::words::noise_floor(Some(floor)).trim_start_matches('±')) " in rate or CPU time there."
             }
         }
     }
@@ -57,8 +57,12 @@ pub(super) fn host(shown: &[ShownRun<'_>]) -> Markup {
         let (disturbed, rounds) = (disturbance.disturbed(), disturbance.rounds());
         match disturbed {
             0 if is_recorded => format!("nothing disturbed the {}", counted(rounds, "round")),
-            0 => "the records do not say what disturbed the rounds".to_owned(),
-            _ => format!("{disturbed} of {} disturbed; {} count", counted(rounds, "round"), rounds - disturbed),
+            0 => "this run has no record of what disturbed its rounds".to_owned(),
+            _ => format!(
+                "{disturbed} of {} disturbed; siga uses the other {}",
+                counted(rounds, "round"),
+                rounds - disturbed
+            ),
         }
     };
     html! {
@@ -101,7 +105,7 @@ fn words(shown: &ShownRun<'_>) -> String {
     match disturbance.words() {
         Some(words) => format!("{}.", capital(&words)),
         None if is_recorded => format!("Nothing: no round was disturbed ({}).", counted(disturbance.rounds(), "round")),
-        None => "The records of this run do not say what the host did.".to_owned(),
+        None => "This run has no record of the load on the host.".to_owned(),
     }
 }
 
@@ -145,7 +149,8 @@ pub(super) fn charts(shown: &ShownRun<'_>) -> Vec<Figure> {
 }
 
 fn left_out(drawn: usize, all: usize) -> Option<String> {
-    (drawn < all).then(|| format!("the first {drawn} of {all} rounds are drawn; the raw data have all."))
+    (drawn < all)
+        .then(|| format!("the chart shows the first {drawn} of {all} rounds; the raw data contain all rounds."))
 }
 
 impl Round {
@@ -173,8 +178,9 @@ type Line<'a> = (&'a str, &'a dyn Fn(&Round) -> Option<f64>);
 impl Drawn<'_> {
     /// Draws the shares of the CPU time.
     fn shares(&self) -> Option<Figure> {
-        let about = "The largest value of a round's trials, in percent of the CPU time of all CPUs. Above 1% for the host, or above \
-                     5% for processes outside the run, the round is disturbed and left out. Run-queue delay leaves no round out.";
+        let about = "Each value is the largest of the round's trials, in percent of the CPU time of all CPUs. A round is \
+                     disturbed if the host takes more than 1%, or if processes outside the run take more than 5%. siga leaves \
+                     out disturbed rounds. Run-queue delay does not make a round disturbed.";
         self.figure(
             "What disturbed the rounds",
             about,
@@ -189,8 +195,9 @@ impl Drawn<'_> {
 
     /// Draws the probes between trials.
     fn probes(&self) -> Option<Figure> {
-        let about = "Before each trial, siga times wake-ups and the move of a cache line for about a millisecond. The chart shows the \
-                     largest factor between such a time and its median over the run. Beyond 3, the round is disturbed.";
+        let about = "Before each trial, siga measures how long wake-ups and the move of a cache line take. The chart shows the \
+                     slowest of these times in each round, as a multiple of its median over the run. A round with a multiple \
+                     above 3 is disturbed.";
         let line: Line<'_> = ("slowest time of the probe", &|round| round.probe_factor);
         self.figure("Probes of the host", about, "times the usual", &[line])
     }

@@ -76,7 +76,7 @@ fn facts(shown: &[ShownRun<'_>]) -> Vec<Vec<String>> {
 fn plan(shown: &ShownRun<'_>) -> String {
     let plan = &shown.run.plan;
     let seed = plan.seed.map(|seed| format!(", seed {seed}")).unwrap_or_default();
-    format!("{}: {} s measured after {} s unmeasured{seed}", plan.name, plan.seconds, plan.warm_up_seconds)
+    format!("{}: {} s measured, after a warm-up of {} s{seed}", plan.name, plan.seconds, plan.warm_up_seconds)
 }
 
 fn warnings(shown: &ShownRun<'_>, named: bool) -> Markup {
@@ -85,7 +85,7 @@ fn warnings(shown: &ShownRun<'_>, named: bool) -> Markup {
         @if !warnings.is_empty() {
             div class="banner" {
                 strong { "What disturbs measurements on this host" @if named { " (" (shown.name) ")" } }
-                ul { @for warning in &warnings { li { (warning.message) ". Way out: " (warning.hint) } } }
+                ul { @for warning in &warnings { li { (warning.message) ". What to do: " (warning.hint) } } }
             }
         }
     }
@@ -104,7 +104,7 @@ fn differences(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Markup {
                 }
             }
         } @else {
-            p class="soft" { "One run has one environment: the sides of a comparison differ only in what it names." }
+            p class="soft" { "All sides of a comparison within one run have the same environment. They differ only in what the comparison names." }
         }
     }
 }

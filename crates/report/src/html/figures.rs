@@ -13,13 +13,14 @@ use super::page::{Figure, Section, figure, heads};
 use super::plot::Scale;
 use super::sides::is_drawn;
 use super::verdict::{interval, metric, values, what};
-use crate::words::{grouped, noise_floor, number, pairs, ratio_text};
+use crate::words::{grouped, in_interval, noise_floor, number, pairs, ratio_text};
 use maud::{Markup, html};
 use siga_model::error::Result;
 use siga_plan::work::Work;
 use siga_results::histogram::{at_quantile, decode};
 use siga_results::judge::{Comparison, Metric, Mode, Part, Row, Verdict};
 use siga_results::summary::Summary;
+use std::collections::BTreeSet;
 
 /// Maximum number of rows in one chart.
 const ROWS_MAX: usize = 40;
@@ -50,24 +51,24 @@ fn body(figures: &[Figure]) -> Markup {
         div class="charts" { @for one in figures.iter().take(CHARTS_MAX) { (figure(one)) } }
         @if figures.len() > CHARTS_MAX {
             p class="note" {
-                (CHARTS_MAX) " of " (figures.len()) " charts of this kind are drawn; the tables and the raw data below have all \
-                 figures."
+                (CHARTS_MAX) " of " (figures.len()) " charts of this kind are shown; the tables and the raw data below contain \
+                 all figures."
             }
         }
     }
 }
 
 fn left_out(drawn: usize, all: usize, which: &str) -> Option<String> {
-    let words = || format!("{drawn} of {all} rows are drawn, {which}; the tables and the raw data have all.");
+    let words =
+        || format!("The charts show {drawn} of {all} rows, {which}; the tables and the raw data contain all rows.");
     (drawn < all).then(words)
 }
 
 fn says(comparison: &Comparison, row: &Row) -> String {
-    let interval = interval(row)
-        .map_or(String::new(), |(low, high)| format!(" (95%: {} to {})", ratio_text(low), ratio_text(high)));
+    let interval = in_interval(interval(row), ratio_text);
     format!(
         "{}: {}\n{} against {}\nratio {}{interval}\n{}\n{}",
-        metric(row.metric),
+        metric(&row.metric),
         what(comparison, row),
         comparison.new,
         comparison.base,
@@ -82,7 +83,9 @@ fn forest_of(comparison: &Comparison) -> Option<Figure> {
     let metrics =
         [Metric::Rate, Metric::P99, Metric::Cpu(Part::Total, Mode::All), Metric::Cpu(Part::Router, Mode::All)];
     let of = |metric: Metric| comparison.rows.iter().filter(move |row| row.metric == metric);
-    let all: Vec<&Row> = metrics.into_iter().flat_map(of).filter(|row| is_drawn(row)).collect();
+    let figures: BTreeSet<Metric> =
+        comparison.rows.iter().map(|row| row.metric).filter(|metric| matches!(metric, Metric::Figure(_))).collect();
+    let all: Vec<&Row> = figures.into_iter().chain(metrics).flat_map(of).filter(|row| is_drawn(row)).collect();
     let decided = |row: &Row| matches!(row.verdict, Verdict::Better | Verdict::Worse);
     let mut order: Vec<usize> = (0..all.len()).collect();
     order.sort_by(|&left, &right| {
@@ -95,8 +98,9 @@ fn forest_of(comparison: &Comparison) -> Option<Figure> {
     let title = format!("{} against {}", comparison.new, comparison.base);
     (!drawn.is_empty()).then(|| Figure {
         about:
-            "New over base, on a scale where equal ratios are equally far apart. A rate is better to the right of 1, every other \
-             figure to the left. The grey box shows how far the interval of two equal sides would reach."
+            "Each mark is the ratio of new to base, on a logarithmic scale. For a rate, a ratio above 1 is better; for all \
+             other figures, a ratio below 1 is better. The grey box is the noise floor: the interval that two equal sides can \
+             have."
                 .into(),
         drawing: forest(&drawn, &title, "ratio, new over base (log scale)"),
         head: heads(&["what", "figure", "ratio", "95% interval", "noise floor", "verdict"]),
@@ -109,7 +113,7 @@ fn forest_of(comparison: &Comparison) -> Option<Figure> {
 
 fn judged<'a>(comparison: &Comparison, row: &'a Row) -> Judged<'a> {
     Judged {
-        group: metric(row.metric).into(),
+        group: metric(&row.metric).into(),
         label: what(comparison, row),
         ratio: ratio(row),
         says: says(comparison, row),
@@ -119,7 +123,7 @@ fn judged<'a>(comparison: &Comparison, row: &'a Row) -> Judged<'a> {
 fn forest_row(comparison: &Comparison, row: &Row) -> Vec<String> {
     vec![
         what(comparison, row),
-        metric(row.metric).into(),
+        metric(&row.metric).into(),
         ratio_text(row.ratio),
         interval(row).map_or("-".into(), |(low, high)| format!("{} to {}", ratio_text(low), ratio_text(high))),
         noise_floor(row.noise_floor),
@@ -174,7 +178,8 @@ fn rates(items: &[Item<'_>]) -> Option<Figure> {
     let mut all = series(&items);
     let left_out = [
         series_left_out(all.len()),
-        (kept.len() < counts.len()).then(|| format!("{} of {} numbers of pairs are drawn.", kept.len(), counts.len())),
+        (kept.len() < counts.len())
+            .then(|| format!("The charts show {} of the {} measured numbers of pairs.", kept.len(), counts.len())),
     ];
     all.truncate(SERIES_MAX);
     let unit = workload.unit().rate_name();
@@ -189,7 +194,7 @@ fn rates(items: &[Item<'_>]) -> Option<Figure> {
             let (clients, mean, median) = (summary.cell.clients, number(estimate.value), number(summary.rate));
             rows.push(vec![label.clone(), clients.to_string(), mean.clone(), words.clone(), median.clone()]);
             let says = format!(
-                "{label}, {}\nmean of {} trials: {mean} {unit}\n95%: {words}\nmedian trial: {median} {unit}",
+                "{label}, {}\nmean of {} trials: {mean} {unit}\n95% interval: {words}\nmedian trial: {median} {unit}",
                 pairs(clients),
                 estimate.count
             );
@@ -202,7 +207,7 @@ fn rates(items: &[Item<'_>]) -> Option<Figure> {
     let across = Across { title: "client-server pairs (log scale)".into(), ticks };
     let title = format!("Rate over pairs: {workload}");
     Some(Figure {
-        about: "Mean over the trials with its 95% interval (Student's; of the logarithms if the trials differ much)."
+        about: "Each mark is the mean of the trials with its 95% interval (Student's t; computed from logarithms if the trials differ much)."
             .into(),
         drawing: lines(&drawn, &title, &across, rate_scale(&drawn), unit),
         head: vec![
@@ -231,7 +236,8 @@ fn rate_scale(series: &[Series]) -> Scale {
 }
 
 fn series_left_out(count: usize) -> Option<String> {
-    let words = || format!("{SERIES_MAX} of {count} lines are drawn, the first; the tables and the raw data have all.");
+    let words =
+        || format!("The chart shows the first {SERIES_MAX} of {count} lines; the tables and the raw data contain all.");
     (count > SERIES_MAX).then(words)
 }
 
@@ -316,7 +322,7 @@ fn latency(title: String, items: &[Item<'_>]) -> Result<Option<Figure>> {
     }
     let across = Across { title: "percentile (log scale of the tail)".into(), ticks };
     Ok(Some(Figure {
-        about: "From the median trial. A percentile is shown only if at least ten exchanges took longer.".into(),
+        about: "The values come from the median trial. The chart shows a percentile only if at least ten exchanges took longer.".into(),
         drawing: lines(&drawn, &title, &across, scale, "latency in µs (log scale)"),
         head: heads(&["series", "percentile", "latency, µs"]),
         numbers: 1..3,

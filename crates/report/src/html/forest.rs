@@ -99,10 +99,10 @@ pub(super) fn class(verdict: &Verdict) -> &'static str {
 
 fn outline(verdict: &Verdict) -> &'static str {
     match verdict {
-        Verdict::Better => "M0,-7L6.5,5h-13z",
-        Verdict::Worse => "M0,7L6.5,-5h-13z",
-        Verdict::Equivalent => "M-5,-5h10v10h-10z",
-        Verdict::Inconclusive { .. } => "M-5.5,0a5.5,5.5 0 1,0 11,0a5.5,5.5 0 1,0 -11,0z",
+        Verdict::Better => "M0,-5.5L5,4h-10z",
+        Verdict::Worse => "M0,5.5L5,-4h-10z",
+        Verdict::Equivalent => "M-4,-4h8v8h-8z",
+        Verdict::Inconclusive { .. } => "M-4.5,0a4.5,4.5 0 1,0 9,0a4.5,4.5 0 1,0 -9,0z",
         Verdict::NotComparable { .. } => "M-5,-5L5,5M-5,5L5,-5",
     }
 }
@@ -132,22 +132,24 @@ fn legend() -> Markup {
     html! {
         ul class="legend" {
             @for verdict in &verdicts { li { (key(verdict)) (verdict.name()) } }
-            (bands())
+            (noise_floor())
+            (band("equal", 1, "±2%"))
         }
     }
 }
 
-/// Returns the entries of a legend for the two bands behind a ratio.
-pub(super) fn bands() -> Markup {
-    let band = |class: &str, y: u32, name: &str| {
-        html! {
-            li {
-                svg class="key" width="26" height="16" aria-hidden="true" {
-                    rect class=(class) x="1" width="24" y=(y) height=(16 - 2 * y) {}
-                }
-                (name)
+/// Returns the entry of a legend for the band of the noise floor.
+pub(super) fn noise_floor() -> Markup {
+    band("noise", 3, "noise floor: how far the ratio of two equal sides can be from 1")
+}
+
+pub(super) fn band(class: &str, y: u32, name: &str) -> Markup {
+    html! {
+        li {
+            svg class="key" width="26" height="16" aria-hidden="true" {
+                rect class=(class) x="1" width="24" y=(y) height=(16 - 2 * y) {}
             }
+            (name)
         }
-    };
-    html! { (band("noise", 3, "noise floor: how far two equal sides can be apart")) (band("equal", 1, "±2%")) }
+    }
 }

@@ -66,8 +66,8 @@ fn chart(run: &str, summary: &Summary) -> Figure {
     let across = Across { title: "planned transactions, in percent of the closed loop's rate".into(), ticks };
     let title = format!("{TITLE}: {}, {run}", summary.cell);
     let knee = match OfferedLoad::knee(loads) {
-        Some(at) => format!("The knee is at {} of the closed loop's rate.", loads[at].load),
-        None => "There is no knee within the loads that were carried.".to_owned(),
+        Some(at) => format!("Above {} of the closed loop's rate (the knee), latency grows faster than the rate.", loads[at].load),
+        None => "Within the loads that were carried, there is no knee (a load above which latency grows faster than the rate).".to_owned(),
     };
     // The table has a row for each mark.
     let rows = series.iter().flat_map(|one| one.points.iter().map(|point| vec![one.label.clone(), point.says.clone()]));

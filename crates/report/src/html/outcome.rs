@@ -2,7 +2,7 @@
 //! interval and verdict. All ratios have one scale, with a line at 1, where both sides are the same.
 
 use super::costs::ratio;
-use super::forest::{self, Ratio, bands, word};
+use super::forest::{self, Ratio, noise_floor, word};
 use super::plot::{Scale, percent, tick};
 use super::rows::grid;
 use super::sides::{Network, is_drawn, load, network};
@@ -10,6 +10,7 @@ use super::verdict::interval;
 use crate::words::{counted, number};
 use maud::{Markup, html};
 use siga_plan::matrix::Cell;
+use siga_plan::workload::Shape;
 use siga_results::judge::{Comparison, Metric, Row, Subject, Verdict};
 
 /// Maximum number of rows that are visible when the page opens. The reader unfolds the others.
@@ -45,8 +46,14 @@ pub(super) fn section(comparisons: &[Comparison]) -> Option<Markup> {
         div class={ "outcome" @if has_long { " long" } } {
             div class="line tops" aria-hidden="true" {
                 span {}
-                span { b { "rate" } " (right of the line is better)" }
-                span { b { "CPU time per unit" } " (left of the line is better)" }
+                @for (name, better) in [("rate", "better →"), ("CPU time", "← better")] {
+                    span class="figure" {
+                        span class="head" { b { (name) } " (" (better) ")" }
+                        span class="value" { "ratio" }
+                        span class="interval" { "95% interval" }
+                        span { "verdict" }
+                    }
+                }
             }
             (all(first, "", scale))
             (axis(scale))
@@ -59,11 +66,30 @@ pub(super) fn section(comparisons: &[Comparison]) -> Option<Markup> {
             }
         }
         ul class="legend key" {
-            li { "Ratio to the side named second, with its 95% interval; log scale" }
-            (bands())
+            li { "Ratio of the first side to the second, with its 95% interval, on a log scale; better and worse: p < 0.05 after adjustment" }
+            (noise_floor())
         }
+        p class="note" { (shapes(&lines)) }
         @if let Some(reason) = reason(rows()) { p class="note" { (word(&never())) ": " (reason) "." } }
     })
+}
+
+/// Returns the meaning of the names of the rows: one clause for each kind of workload among them, and one for pairs.
+fn shapes(lines: &[Line<'_>]) -> String {
+    let has = |shape: Shape| lines.iter().any(|line| line.cell.workload.shape() == Some(shape));
+    let meaning = |shape: Shape| match shape {
+        Shape::Rr => "rr: requests and responses over one connection",
+        Shape::Crr => "crr: a new connection for each request",
+        Shape::Strg => "strg: a stream from server to client",
+        Shape::Strp => "strp: a stream from client to server",
+        Shape::Strb => "strb: a stream in each direction",
+    };
+    let shown = [Shape::Rr, Shape::Crr, Shape::Strg, Shape::Strp, Shape::Strb].into_iter().filter(|shape| has(*shape));
+    let mut words: Vec<&str> = shown.map(meaning).collect();
+    if !words.is_empty() {
+        words.push("pair: one client and its server");
+    }
+    words.join(" · ")
 }
 
 fn never() -> Verdict {
@@ -152,7 +178,7 @@ fn figure(name: &str, row: Option<&Row>, scale: Scale) -> Markup {
                     None => (forest::same(scale, HEIGHT)),
                 }
             }
-            span class="value" { @if let Some(row) = drawn { b { (number(row.ratio)) } " times" } }
+            span class="value" { @if let Some(row) = drawn { b { (number(row.ratio)) } "x" } }
             span class="interval" {
                 @match drawn.map(interval) {
                     Some(Some((low, high))) => { (number(low)) " to " (number(high)) }
@@ -216,21 +242,28 @@ fn reason<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<String> {
     Some(format!("in {}, {}{mtu}, {reason}{others}", load(&row.new), row.new.path))
 }
 
-/// Returns the number of compared figures, and how many have each verdict, in colour and in words.
+/// Returns for rate and CPU time how many rows have each verdict, in colour and in words.
 pub(super) fn verdicts(comparisons: &[Comparison]) -> Markup {
-    let rows = || {
+    let rows = |metric: Metric| {
         let judged = comparisons.iter().filter(|one| !one.emulated);
-        judged.flat_map(|one| &one.rows).filter(|row| COUNTED.contains(&row.metric))
+        judged.flat_map(|one| &one.rows).filter(move |row| row.metric == metric)
     };
-    let all = rows().count();
     let kinds = [Verdict::Better, Verdict::Worse, Verdict::Equivalent, Verdict::Inconclusive { trials: None }, never()];
-    let counts = kinds.iter().map(|kind| (kind, rows().filter(|row| row.verdict.name() == kind.name()).count()));
-    let counts: Vec<_> = counts.filter(|(_, count)| *count > 0).collect();
+    let counts = |metric: Metric| {
+        let of = |kind: &Verdict| rows(metric).filter(|row| row.verdict.name() == kind.name()).count();
+        kinds.iter().map(move |kind| (kind, of(kind))).filter(|(_, count)| *count > 0).collect::<Vec<_>>()
+    };
+    let named = COUNTED.into_iter().zip(["rate", "CPU time per unit"]);
+    let shown: Vec<_> = named.map(|(metric, name)| (name, rows(metric).count(), counts(metric))).collect();
     html! {
-        @if all > 0 {
+        @if shown.iter().any(|(_, all, _)| *all > 0) {
             p class="verdicts" {
-                @for (kind, count) in &counts { span class="badge" { (word(kind)) " in " b { (count) } " of " (all) } }
-                span class="soft" { "figures (rate and CPU time per unit of each row)" }
+                @for (name, all, counts) in shown.iter().filter(|(_, all, _)| *all > 0) {
+                    span class="badge" {
+                        (name) ":"
+                        @for (kind, count) in counts { " " (word(kind)) " in " b { (count) } " of " (all) }
+                    }
+                }
             }
         }
     }

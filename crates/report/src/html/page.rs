@@ -209,7 +209,7 @@ fn downloads_of(downloads: &[Download]) -> Markup {
                 }
             }
         }
-        noscript { p { "Saving takes JavaScript; the same figures are in the tables above." } }
+        noscript { p { "Saving needs JavaScript; the tables above contain the same figures." } }
         @for (number, download) in downloads.iter().enumerate() {
             script type="application/json" id={ "raw-" (number) } { (PreEscaped(data(download))) }
         }

@@ -41,8 +41,8 @@ pub(super) fn page() -> Result<String> {
     ];
     let charts = html! {
         p class="soft" {
-            "Hover, tap or focus a mark to see its exact figures; the arrow keys move to the next mark. The \
-             source prints the names of these figures only; they are drawn here from its tables."
+            "Hover, tap or focus a mark to see its exact figures; the arrow keys move to the next mark. The source contains \
+             only the titles of these charts; siga draws the charts from the source's tables."
         }
         div class="charts" {
             (figure(&diagram::environment()))
@@ -50,15 +50,15 @@ pub(super) fn page() -> Result<String> {
         }
     };
     let sections = [
-        Section::open("verdict", "How far the ratios go", verdict(&tables)),
+        Section::open("verdict", "Range of the ratios", verdict(&tables)),
         Section::open("charts", "Charts", charts),
         Section::folded("tables", "Tables", tables_of(&tables)),
         Section::folded("environment", "Environment", environment()),
     ];
     let lead = html! {
         p {
-            "Two performance reports about z/VM, from which siga takes its method: TCP/IP level 420 against 430 over five \
-             kinds of connectivity, and virtual against real channel-to-channel devices."
+            "siga takes its method from two performance reports about z/VM. One report compares TCP/IP levels 420 and 430 over \
+             five kinds of connectivity. The other compares virtual and real channel-to-channel devices."
         }
     };
     let top = Top {
@@ -108,8 +108,8 @@ fn answer(tables: &[PublishedTable]) -> String {
         format!("{count} of {}", all.len())
     };
     format!(
-        "Level 430 made the TCP/IP stack cheaper as a router in {} combinations of connectivity, workload and MTU, cheaper as a \
-         server in {}, and faster in {}.",
+        "With level 430, the router's TCP/IP stack took less CPU time in {} combinations of connectivity, workload and MTU. \
+         The server's TCP/IP stack took less CPU time in {}, and the rate was higher in {}.",
         became("tcpip2_cpu", Ordering::Less),
         became("tcpip3_cpu", Ordering::Less),
         became("rate", Ordering::Greater)
@@ -127,7 +127,7 @@ fn verdict(tables: &[PublishedTable]) -> Markup {
     let words = |part: &str| {
         range(part).map(|((least, least_load, least_ratio), (most, most_load, most_ratio))| {
             format!(
-                "from {:.2} of what it was ({least}, {least_load}) to {:.2} ({most}, {most_load})",
+                "{:.2} ({least}, {least_load}) to {:.2} ({most}, {most_load}) times the value of level 420",
                 least_ratio[2], most_ratio[2]
             )
         })
@@ -147,9 +147,9 @@ fn verdict(tables: &[PublishedTable]) -> Markup {
             }
         }
         p {
-            (regenerated) " of " (cells) " numeric cells of the tables come out of siga's own arithmetic digit by digit, from \
-             counters that were read off or inferred from the tables: that shows that the arithmetic is the same, and \
-             repeats no measurement. There is one run behind each column, so there are no intervals."
+            (regenerated) " of " (cells) " numbers of the tables are exactly those that siga computes from counters. siga has \
+             read or inferred these counters from the tables themselves. This shows that siga's arithmetic is that of the \
+             reports; it does not repeat their measurements. Each column is one run, so there are no intervals."
         }
     }
 }
@@ -211,7 +211,9 @@ fn ratio_figure(tables: &[PublishedTable], title: &str, part: &str) -> Figure {
     let reading = if more { "the longer the bar, the better" } else { "the shorter the bar, the larger the gain" };
     Figure {
         title: title.into(),
-        about: format!("Level 430 over level 420, by connectivity, workload and MTU; 1 is no difference, {reading}."),
+        about: format!(
+            "The ratio of level 430 to level 420, for each connectivity, workload and MTU. A ratio of 1 means no difference; {reading}."
+        ),
         drawing: html! {
             (legend(&meanings(&drawn)))
             (bars(&drawn, title, "ratio, level 430 over level 420", Some(1.0)))

@@ -38,7 +38,7 @@ pub(super) fn lead(shown: &ShownRun<'_>, comparisons: &[Comparison], answer: &[S
         (beside(shown, comparisons))
         @if !answer.is_empty() {
             p class="lead" {
-                "Another question is which level is better here. " (answer.join(" "))
+                "Which level is better here is a separate question. " (answer.join(" "))
             }
         }
     }

@@ -58,12 +58,12 @@ impl<'a> Side<'a> {
         self.cell().workload == workload && self.cell().clients == clients
     }
 
-    /// Returns the path of the side in words: "two namespaces, one veth pair".
+    /// Returns the path of the side in words: "client and server in two namespaces, joined by a veth pair".
     pub(super) fn about(&self) -> String {
         match self.cell().path.parse() {
             Ok(Route::Built(kind)) => kind.about().to_owned(),
             // The name of the side says already that it is siga's.
-            Ok(Route::Guests(path)) => path.about().trim_start_matches("siga: ").replace(" (Figure 1)", ""),
+            Ok(Route::Guests(path)) => path.about().trim_start_matches("siga's network: ").to_owned(),
             Ok(Route::Places(..) | Route::Host) | Err(_) => String::new(),
         }
     }

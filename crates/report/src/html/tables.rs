@@ -12,6 +12,7 @@ use crate::why::Explained;
 use crate::words::{self, cpu_scale, number, pairs, spread};
 use crate::zvm;
 use maud::{Markup, html};
+use siga_plan::matrix::Cell;
 use siga_results::judge::{Comparison, why};
 use siga_results::summary::{Cpu, Summary};
 use std::path::Path;
@@ -45,9 +46,16 @@ pub(super) const PARTS: [(Fill, &str); 5] = [
     (Fill::Client, "client"),
     (Fill::Router, "router"),
     (Fill::Server, "server"),
-    (Fill::Other, "other programs"),
+    (Fill::Other, "other"),
     (Fill::Residue, "not attributed"),
 ];
+
+/// Returns the parts of a CPU bar with the names that they have for these cells: a command is one part.
+pub(super) fn named_parts<'a>(cells: impl IntoIterator<Item = &'a Cell>) -> [(Fill, &'static str); 5] {
+    let mut cells = cells.into_iter().peekable();
+    let are_commands = cells.peek().is_some() && cells.all(|cell| cell.workload.is_command());
+    PARTS.map(|(fill, name)| if are_commands && fill == Fill::Client { (fill, "command") } else { (fill, name) })
+}
 
 /// Returns the lengths of a CPU bar's parts in CPU milliseconds per unit. A negative residue has length zero in the bar; the
 /// table shows its value.
@@ -76,12 +84,12 @@ pub(super) fn legend(names: &[(Fill, &str)]) -> Markup {
 fn newcomers(shown: &ShownRun<'_>) -> Markup {
     let reduced = &shown.judged.agreed;
     html! {
-        @if !reduced.cells.is_empty() { (legend(&PARTS)) }
+        @if !reduced.cells.is_empty() { (legend(&named_parts(reduced.cells.iter().map(|summary| &summary.cell)))) }
         @for group in groups(reduced) { (one(shown, &group)) }
         @if !reduced.cells.is_empty() {
             p class="note" {
-                "Rates: median trial, ± half the 95% interval of the mean over the trials. All figures of a row come from \
-                 one trial, the median by rate. MB is 10⁶ bytes of payload. " (methods(reduced))
+                "Rates are those of the median trial; ± is half the 95% interval of the mean of all trials. All figures of a \
+                 row come from the trial with the median rate. MB is 10⁶ bytes of payload. " (methods(reduced))
             }
         }
     }
@@ -102,12 +110,39 @@ fn one(shown: &ShownRun<'_>, group: &[&Summary]) -> Markup {
                 thead { tr {
                     th scope="col" { "path" }
                     @for head in heads { th scope="col" class="number" { (head) } }
-                    th scope="col" { "who spent it" }
-                    @for (_, name) in PARTS { th scope="col" class="number" { (name) } }
+                    th scope="col" { "component" }
+                    @for (_, name) in named_parts([first]) { th scope="col" class="number" { (name) } }
                     th scope="col" class="against" { "against" }
                 } }
                 tbody { @for summary in group { (row(&shown.judged.comparisons, summary, group, scale)) } }
             }
+        }
+        (figures(group))
+    }
+}
+
+/// Returns the table of the figures that a command prints; nothing if it prints none.
+fn figures(group: &[&Summary]) -> Markup {
+    html! {
+        @if group.iter().any(|summary| !summary.figures.is_empty()) {
+            div class="scroll" tabindex="0" role="region" aria-label="Table" {
+                table {
+                    thead { tr {
+                        @for head in ["level", "figure", "unit"] { th scope="col" { (head) } }
+                        @for head in ["value", "low", "high"] { th scope="col" class="number" { (head) } }
+                    } }
+                    tbody { @for summary in group { @for figure in &summary.figures { tr {
+                        th scope="row" class=(text_class(&summary.cell.level)) { (summary.cell.level) }
+                        td { (figure.key.name) }
+                        td { (figure.key.unit) }
+                        td class="number" { (number(figure.value)) }
+                        @for end in [figure.estimate.low, figure.estimate.high] {
+                            td class="number" { (end.map_or("-".into(), number)) }
+                        }
+                    } } } }
+                }
+            }
+            p class="note" { "Figures are those of the median trial; low and high are the ends of the 95% interval of the mean." }
         }
     }
 }

@@ -3,17 +3,26 @@
 use maud::{Markup, html};
 
 /// The words with their definitions, in the order in which a reader meets them.
-const TERMS: [(&str, &str); 19] = [
+const TERMS: [(&str, &str); 20] = [
     ("rate", "units of work per second of the whole run: transactions (RR, CRR) or megabytes of payload (streams)."),
     ("CPU time per unit", "CPU time of the whole host, divided by the completed units."),
+    (
+        "other, not attributed",
+        "CPU time outside client, router and server: softirq work that belongs to no packet, kernel threads and other programs; \
+         CPU time that the accounting method could not charge to any component.",
+    ),
     ("CPUs busy", "rate × CPU time per unit: how many CPUs worked on average."),
     (
         "RR, CRR, streams",
-        "request and response over an open connection; the same with a new connection each time; one direction only. In a name \
-         such as rr-200-1000, the numbers are the bytes of request and response; strg is a stream from the server.",
+        "RR: request and response over an open connection. CRR: the same with a new connection for each request. Streams: data \
+         in one direction. In a name such as rr-200-1000, the numbers are the bytes of request and response; strg is a stream \
+         from the server.",
     ),
     ("pair", "one client and its server. With 5 pairs (in tables: x5), five connections carry the workload together."),
-    ("path", "what lies between client and server. The kernel's paths use Linux's network stack; siga's use its own."),
+    (
+        "path",
+        "the networks and routers between client and server. The kernel's paths use Linux's network stack; siga's paths use siga's own stack.",
+    ),
     ("MTU", "maximum transmission unit: the largest packet that a link carries, in bytes."),
     (
         "HiperSockets, virtual CTC",
@@ -24,7 +33,7 @@ const TERMS: [(&str, &str); 19] = [
         "cell",
         "one workload with one number of pairs on one path, MTU and level. A row of the picture compares two cells.",
     ),
-    ("figure", "the rate or the CPU time per unit in one row of the picture."),
+    ("figure", "one measured quantity of a cell, such as its rate, its p99 latency or its CPU time per unit."),
     ("trial, round", "a trial measures one cell once; a round is one trial of each cell."),
     ("disturbed round", "a round in which something else used the host. Its trials are left out."),
     (
@@ -35,7 +44,10 @@ const TERMS: [(&str, &str); 19] = [
     ("better, worse", "the trials show a difference: p is below 0.05 after an adjustment for the number of figures."),
     ("equivalent", "the interval lies within 2% of 1: both sides are the same."),
     ("inconclusive", "the trials show neither a difference nor equivalence. More trials can decide it."),
-    ("not comparable", "both sides did different work, so that their ratio says nothing. More trials do not help."),
+    (
+        "not comparable",
+        "the sides differ in more than the compared setting, so their ratio has no meaning. More trials do not help.",
+    ),
 ];
 
 /// Returns the fold with the definitions.

@@ -160,7 +160,7 @@ fn a_replay_begins_with_its_findings() {
         "A finding holds only if each of its cases agrees with the report.",
         "<th scope=\"col\">published</th><th scope=\"col\">measured (95%)</th>",
         "<th scope=\"row\">rate</th>",
-        "Another question is which level is better here.",
+        "Which level is better here is a separate question.",
     ] {
         top = top.split_once(part).unwrap_or_else(|| panic!("`{part}` is absent or too early in {top}")).1;
     }
@@ -289,9 +289,9 @@ fn thousands_of_cells_have_all_their_rows_in_tables_and_some_in_charts() {
     let marks = page.matches(MARK).count();
     assert!(marks < 600, "{marks} marks");
     for words in [
-        "40 of 2000 sides are drawn",
-        "40 of 6000 rows are drawn",
-        " of 2000 numbers of pairs are drawn",
+        "The chart shows the first 40 of 2000 sides",
+        "The charts show 40 of 6000 rows",
+        " of the 2000 measured numbers of pairs",
         "12 of 2000 charts of this kind",
     ] {
         assert!(page.contains(words), "what is left out is told: {words}");

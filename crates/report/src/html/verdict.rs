@@ -7,7 +7,7 @@ use super::plot::micro;
 use crate::answer;
 use crate::verdicts::{EXPLORATORY, cell_name, how, mark, pair_name, probability, ratio, sentences, summary};
 use crate::why::{self, Explained};
-use crate::words::{capital, headline, noise_floor, number};
+use crate::words::{capital, headline, in_interval, noise_floor, number, ratio_text};
 use crate::worth;
 use maud::{Markup, html};
 use siga_model::text;
@@ -33,7 +33,7 @@ pub(super) fn lead(shown: &[ShownRun<'_>]) -> Markup {
         @if !smoke.is_empty() {
             div class="banner" {
                 strong { "Smoke run" } ": " (smoke.join(", "))
-                " shows that everything works; the figures are too short to rely on, so there is no verdict."
+                " only checks that everything works. Its trials are too short for reliable figures, so there is no verdict."
             }
         }
         @for one in shown {
@@ -53,8 +53,8 @@ fn unfinished(shown: &ShownRun<'_>) -> Option<String> {
     let planned = run.plan.matrix_with(&run.levels).map(|matrix| matrix.cells.len()).unwrap_or_default();
     (!run.ended).then(|| {
         format!(
-            "{} is still running, or was cut short. It has {} trials of {} of {planned} cells so far; `siga run --resume` \
-             resumes one that was cut short.",
+            "{} is still running, or was interrupted. It has {} trials of {} of {planned} cells so far. `siga run --resume` \
+             continues an interrupted run.",
             shown.name,
             run.trials.len(),
             run.cells().len()
@@ -76,7 +76,7 @@ pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Mar
             }
         }
         @if comparisons.is_empty() && shown.iter().all(|one| of_run(one).is_empty()) {
-            p { "There is nothing to compare: one path, one level, one run." }
+            p { "There is nothing to compare, because there is only one path, one level and one run." }
         }
         @for comparison in comparisons { (words(comparison)) }
     }
@@ -141,17 +141,21 @@ fn sentence(comparison: &Comparison) -> String {
     let (main, exploratory) = (of(true), of(false));
     let all = |name: &str| !comparison.rows.is_empty() && comparison.rows.iter().all(|row| row.verdict.name() == name);
     let open = main.iter().filter(|name| **name == "inconclusive").count();
-    let rest = if open > 0 { format!("in {open} of {}, this run cannot tell", main.len()) } else { String::new() };
+    let rest = if open > 0 {
+        format!("for {open} of {} main figures, this run cannot tell", main.len())
+    } else {
+        String::new()
+    };
     let and = |word: &str| if rest.is_empty() { ".".to_owned() } else { format!("{word}{rest}.") };
     let found = match (main.contains(&"better"), main.contains(&"worse")) {
-        _ if comparison.rows.is_empty() => return format!("{new} and {base} have no figure in common."),
+        _ if comparison.rows.is_empty() => return format!("siga measured no figure for both {new} and {base}."),
         (true, true) => format!("{new} is better than {base} in some main figures and worse in others{}", and("; ")),
         (true, false) => format!("{new} is better than {base} in some main figures and worse in none{}", and("; ")),
         (false, true) => format!("{new} is worse than {base} in some main figures and better in none{}", and("; ")),
         (false, false) if all("equivalent") => format!("{new} and {base} are equivalent within 2%."),
         (false, false) if all("not comparable") => format!("{new} cannot be compared with {base}."),
         (false, false) if open == 0 => format!("The main figures of {new} and {base} are equivalent within 2%."),
-        (false, false) => format!("No main figure of {new} differs from {base} for certain{}", and("; ")),
+        (false, false) => format!("No main figure of {new} clearly differs from {base}{}", and("; ")),
     };
     let differing = exploratory.iter().filter(|name| matches!(**name, "better" | "worse")).count();
     match differing {
@@ -177,10 +181,10 @@ fn telling<'a>(comparison: &'a Comparison, verdict: &Verdict) -> Vec<&'a Row> {
 }
 
 fn row_words(comparison: &Comparison, row: &Row) -> String {
-    let interval = interval(row).map(|(low, high)| format!(" (95%: {low:.3} to {high:.3})")).unwrap_or_default();
+    let interval = in_interval(interval(row), ratio_text);
     let mark = if row.metric.is_main() { "" } else { " (exploratory)" };
-    let (metric, cell) = (metric(row.metric), cell_name(comparison, row));
-    format!("{metric}{mark} of {cell}: {:.3} times the base{interval}", row.ratio)
+    let (metric, cell) = (metric(&row.metric), cell_name(comparison, row));
+    format!("{metric}{mark} of {cell}: {} times the base{interval}", ratio_text(row.ratio))
 }
 
 fn not_comparable(row: &Row) -> Option<&str> {
@@ -222,7 +226,7 @@ pub(super) fn table_of(comparison: &Comparison, explained: Option<&Explained>) -
         }
         @if !comparison.skipped.is_empty() {
             details {
-                summary { (comparison.skipped.len()) " cells without a counterpart or a figure" }
+                summary { (comparison.skipped.len()) " cells that siga could not compare" }
                 ul { @for (cell, reason) in &comparison.skipped { li { (cell) ": " (reason) } } }
             }
         }
@@ -245,7 +249,7 @@ fn functions(comparison: &Comparison, explained: &Why) -> Markup {
 fn cells(comparison: &Comparison, row: &Row) -> Vec<String> {
     let (scale, unit) = scaled(row.metric, row.base.workload);
     let verdict = match &row.verdict {
-        Verdict::Inconclusive { trials: Some(trials) } => format!("inconclusive; {trials} trials would decide"),
+        Verdict::Inconclusive { trials: Some(trials) } => format!("inconclusive; {trials} trials would be needed"),
         Verdict::NotComparable { reason } => format!("not comparable: {reason}"),
         Verdict::Better | Verdict::Worse | Verdict::Equivalent | Verdict::Inconclusive { trials: None } => {
             row.verdict.name().to_owned()
@@ -258,7 +262,7 @@ fn cells(comparison: &Comparison, row: &Row) -> Vec<String> {
     };
     vec![
         cell_name(comparison, row),
-        format!("{}{}", metric(row.metric), mark(row, false)),
+        format!("{}{}", metric(&row.metric), mark(row, false)),
         number(row.values.0 * scale),
         number(row.values.1 * scale),
         unit,
@@ -299,8 +303,9 @@ pub(super) fn what(comparison: &Comparison, row: &Row) -> String {
 }
 
 /// Returns the name of a metric in words.
-pub(super) fn metric(metric: Metric) -> &'static str {
+pub(super) fn metric(metric: &Metric) -> &str {
     match metric {
+        Metric::Figure(key) => key.name.as_str(),
         Metric::Rate => "rate",
         Metric::P50 => "median latency",
         Metric::P99 => "99th percentile",

@@ -6,15 +6,15 @@
 use super::ShownRun;
 use super::bars::stretches;
 use super::costs::ratio;
-use super::forest::{self, Ratio, bands, word};
+use super::forest::{self, Ratio, band, noise_floor, word};
 use super::page::{Figure, figure};
 use super::plot::{Scale, micro, percent, tick, whisker};
 use super::rows::grid;
 use super::sides::{FIGURES, Judged, Side, all, names};
-use super::tables::{PARTS, legend, parts};
+use super::tables::{legend, named_parts, parts};
 use super::verdict::interval;
 use crate::table::{charged, methods};
-use crate::words::{self, cpu_scale, grouped, number, pairs, spread};
+use crate::words::{self, cpu_scale, grouped, in_interval, number, pairs, spread};
 use maud::{Markup, html};
 use siga_plan::matrix::Cell;
 use siga_plan::work::Work;
@@ -63,12 +63,12 @@ pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Mar
         @if drawn.is_empty() { p { "There is nothing to draw." } }
         @else {
             p class="soft" { "Hover, tap or focus a side to see all its figures; the arrow keys move to the next side." }
-            (legend(&PARTS))
-            @if scale.is_some() { ul class="legend" { (bands()) } }
+            (legend(&named_parts(drawn.iter().flat_map(|(_, _, lines)| lines).map(|line| line.side.cell()))))
+            @if scale.is_some() { ul class="legend" { (noise_floor()) (band("equal", 1, "±2%")) } }
         }
         @for (workload, all, lines) in &drawn { (figure(&chart(*workload, *all, lines, scale))) }
         @if count > CHARTS_MAX {
-            p class="note" { (CHARTS_MAX) " of " (count) " workloads are drawn; the tables below have all." }
+            p class="note" { (CHARTS_MAX) " of " (count) " workloads are shown; the tables below contain all." }
         }
         @for one in shown {
             @let methods = methods(&one.judged.agreed);
@@ -159,7 +159,10 @@ fn chart(workload: Work, all: usize, lines: &[Line<'_>], ratios: Option<Scale>) 
         head,
         rows: lines.iter().map(|line| row(line, factor)).collect(),
         left_out: (lines.len() < all).then(|| {
-            format!("{} of {all} sides are drawn, the first; the tables and the raw data have all.", lines.len())
+            format!(
+                "The chart shows the first {} of {all} sides; the tables and the raw data contain all.",
+                lines.len()
+            )
         }),
     }
 }
@@ -239,7 +242,9 @@ fn says(line: &Line<'_>, factor: f64, unit: &str) -> String {
     let mut all = vec![format!("{}, {}, {}", line.name, workload, pairs(cell.clients))];
     let estimate = &summary.rate_estimate;
     let mean = match estimate.low.zip(estimate.high) {
-        Some((low, high)) => format!(" (mean of {} trials, 95%: {} to {})", estimate.count, number(low), number(high)),
+        Some((low, high)) => {
+            format!(" (mean of {} trials, 95% interval {} to {})", estimate.count, number(low), number(high))
+        }
         None => String::new(),
     };
     all.push(format!("rate: {} {}{mean}", number(summary.rate), workload.unit().rate_name()));
@@ -259,8 +264,7 @@ fn says(line: &Line<'_>, factor: f64, unit: &str) -> String {
 }
 
 fn ratio_words(row: &Row, name: &str) -> String {
-    let interval =
-        interval(row).map_or(String::new(), |(low, high)| format!(" (95%: {} to {})", number(low), number(high)));
+    let interval = in_interval(interval(row), number);
     format!("{name}: {}x{interval}, {}", number(row.ratio), row.verdict.name())
 }
 

@@ -104,7 +104,10 @@ pub(crate) fn origin(origin: Origin) -> &'static str {
 /// Returns, in words, how many cases support the finding, how many contradict it, and how many decide nothing.
 pub(crate) fn tally(judged: &CheckedFinding) -> String {
     let [for_it, against, open] = ["for", "against", "open"].map(|way| judged.count(way));
-    format!("{for_it} of {} cases support the finding, {against} contradict it, {open} are open", judged.cases.len())
+    format!(
+        "{for_it} of {} cases support the finding, {against} contradict it, and {open} are undecided",
+        judged.cases.len()
+    )
 }
 
 /// Returns, in words, the name of the figure that a finding is about, and the bounds with which the finding compares it.

@@ -251,7 +251,7 @@ fn values(pair: &Pair, row: &str, level: Option<usize>) -> std::result::Result<B
     if pair.rows.iter().any(|rows| !rows.contains_key(&name)) {
         let any = pair.rows.iter().any(|rows| !rows.is_empty());
         return Err(if any {
-            format!("path {} does not measure {row} separately", pair.cell.path)
+            format!("on path {}, siga cannot measure {row} separately", pair.cell.path)
         } else {
             "no trial without flaws".into()
         });

@@ -28,7 +28,9 @@ const KERNEL_NAMES: [&str; 3] = ["client", "router", "server"];
 pub(crate) fn names(cell: &Cell) -> [&'static str; 3] {
     match cell.path.parse::<GuestPath>() {
         Ok(GuestPath { attach: Attach::Iucv, .. }) => NAMES,
-        Ok(GuestPath { attach: Attach::Embedded, .. }) => [KERNEL_NAMES[0], NAMES[1], KERNEL_NAMES[2]],
+        Ok(GuestPath { attach: Attach::Embedded | Attach::Mixed | Attach::Netns, .. }) => {
+            [KERNEL_NAMES[0], NAMES[1], KERNEL_NAMES[2]]
+        }
         Err(_) => KERNEL_NAMES,
     }
 }
@@ -36,6 +38,10 @@ pub(crate) fn names(cell: &Cell) -> [&'static str; 3] {
 /// Returns the components of a cell with their names, in the order of the tables' rows. Components that the published tables lack
 /// (applications, other) come last.
 pub(crate) fn components(cpu: &Cpu, cell: &Cell) -> Vec<(&'static str, Component)> {
+    if cell.workload.is_command() {
+        let server = (cpu.server != Component::default()).then_some(("server", cpu.server));
+        return [("command", cpu.client)].into_iter().chain(server).chain([("other", cpu.other)]).collect();
+    }
     let [client, router, server] = names(cell);
     let (of_client, of_server) = cpu.applications.unwrap_or_default();
     let applications = cpu.applications.map(|(one, other)| one.plus(other));
@@ -168,6 +174,7 @@ fn row(metric: Metric, [client, router, server]: [&str; 3], unit: Unit) -> Strin
         named(&format!("{component}_{kind}"), unit)
     };
     match metric {
+        Metric::Figure(key) => key.name.to_string(),
         Metric::Rate => named("rate", unit),
         Metric::P50 => "p50_us".to_owned(),
         Metric::P99 => "p99_us".to_owned(),

@@ -193,8 +193,8 @@ impl<'a> Table<'a> {
         for row in &self.absent {
             let stack = row.split_once('_').map_or(row.as_str(), |(stack, _)| stack);
             let rows = absent.entry(
-                "the applications run in the processes of these stacks; use a path that ends in -iucv to measure them \
-                    separately",
+                "the applications run in the processes of these stacks; to measure them separately, use a path that ends in \
+                    -iucv",
             );
             let rows = rows.or_default();
             if !rows.iter().any(|other| other == stack) {
@@ -205,7 +205,8 @@ impl<'a> Table<'a> {
             let summary = cell.summary;
             let [_, router, _] = names(&summary.cell);
             if summary.cpu.router.is_none() && siga_results::summary::has_router(&summary.cell) {
-                let rows = absent.entry("the accounting method does not measure it separately").or_default();
+                let rows =
+                    absent.entry("the accounting method does not measure this component separately").or_default();
                 if rows.is_empty() {
                     rows.push(router.to_owned());
                 }
@@ -320,7 +321,7 @@ Number of clients               01       01     01         01       05       05 
         let own = own.split_once("\n\n    case").unwrap();
         let why = own.0.split_whitespace().collect::<Vec<_>>().join(" ");
         for part in [
-            "20 of 21 cases support the finding, 1 contradict it, 0 are open.",
+            "20 of 21 cases support the finding, 1 contradict it, and 0 are undecided.",
             "published 0.29 to 0.80 for the same cases.",
             "Farthest outside: hipersockets-routed-iucv rr-200-1000 mtu 1500 x10.",
             // The tables print 0.19 and 0.10 ms per transaction; 0.20 ms of CP time were added. The run has a hundred times as

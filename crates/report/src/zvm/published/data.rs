@@ -222,7 +222,8 @@ impl Column {
     fn printed<'a>(&self, figure: &Figure<Exact>, by_place: &Printings<'a>) -> Result<&'a Printed> {
         let Figure { metric, unit, .. } = figure;
         let place = (self.table.clone(), self.clients, self.run.runid.as_str(), metric.as_str());
-        let missing = || inconsistent(format!("table {} has no {metric} in {unit} of {}", self.table, self.run.runid));
+        let missing =
+            || inconsistent(format!("table {} lacks the {metric} (in {unit}) of run {}", self.table, self.run.runid));
         by_place.get(&place).copied().filter(|printed| printed.unit == *unit).ok_or_else(missing)
     }
 }
@@ -231,7 +232,7 @@ impl Column {
 fn assemble(columns: &[Column], by_place: &Printings<'_>) -> Result<Table> {
     let (pairs, rest) = columns.as_chunks::<2>();
     let (Some([frame, _]), []) = (pairs.first(), rest) else {
-        return Err(inconsistent("the runs of a table do not come in pairs"));
+        return Err(inconsistent("a table has an odd number of runs, but needs pairs of runs"));
     };
     let Some(first) = frame.blocks.iter().flatten().next() else {
         return Err(inconsistent("a table has no rows"));
@@ -376,7 +377,9 @@ impl RawRun {
             processors: STACK_PROCESSORS,
             rate: self.rate,
             unit,
-            total: total.ok_or_else(|| inconsistent(format!("run {} has no CPU utilisation", self.runid)))?,
+            total: total.ok_or_else(|| {
+                inconsistent(format!("the published data lack the CPU utilisation of run {}", self.runid))
+            })?,
             components: given.collect(),
         })
     }

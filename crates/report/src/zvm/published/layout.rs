@@ -13,9 +13,9 @@ use std::fmt::Write as _;
 const SCHEMA: &str = "siga/published/1";
 const REPORTS: [Report; 2] = [Report::Stack, Report::Vctc];
 const INFERRED: &str = "\
-The counters behind the cells were not published. Rates, total utilisations and the times of the file transfers are
-read off, the stacks' CPU seconds and the split of the total are inferred from the tables themselves: agreement shows
-that the arithmetic is the reports' own; it does not repeat their measurements.";
+The reports do not contain the counters from which their tables were computed. siga reads rates, total utilisations
+and the times of file transfers from the tables. It infers the CPU seconds of the stacks and the division of the total.
+Agreement shows that siga's arithmetic is that of the reports; it does not repeat their measurements.";
 
 /// Returns the list of all tables. Each has its number of cells, and the number of cells whose computed text is exactly the
 /// printed text.
