@@ -3,9 +3,9 @@
 //! The program is static, and a static target cannot have a shared library. So cargo builds the crate `siga-preload` a second time,
 //! for the same target without static linking, below this script's output directory.
 
-use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::{env, fs};
 
 /// The crates of this workspace that are part of the library.
 const CRATES: [&str; 3] = ["preload", "iucv", "ring"];
@@ -23,16 +23,39 @@ fn main() {
     build.current_dir(&root);
     build.args(["rustc", "--quiet", "--locked", "--release", "--package", "siga-preload", "--lib"]);
     build.args(["--crate-type", "cdylib", "--target", &target, "--target-dir"]).arg(&out);
+    // Each fork of a program copies the library's pages and mappings, so the library is small. A panic ends the process in any case.
+    for (name, value) in [("LTO", "fat"), ("CODEGEN_UNITS", "1"), ("PANIC", "abort")] {
+        build.env(format!("CARGO_PROFILE_RELEASE_{name}"), value);
+    }
     // Settings of the build around this one: they are for another target.
-    for name in ["CARGO_ENCODED_RUSTFLAGS", "RUSTC_WORKSPACE_WRAPPER", "RUSTC_WRAPPER", "CLIPPY_ARGS"] {
+    for name in ["RUSTFLAGS", "RUSTC_WORKSPACE_WRAPPER", "RUSTC_WRAPPER", "CLIPPY_ARGS"] {
         build.env_remove(name);
     }
-    build.env("RUSTFLAGS", "-C target-feature=-crt-static --cfg siga_preload_library");
+    // Arguments are separated by this character, because a directory can have spaces.
+    let flags = ["-Ctarget-feature=-crt-static".to_owned(), "--cfg=siga_preload_library".to_owned()];
+    build.env(
+        "CARGO_ENCODED_RUSTFLAGS",
+        flags.into_iter().chain(static_unwinder(&out)).collect::<Vec<_>>().join("\u{1f}"),
+    );
     let status = build.status().unwrap_or_else(|error| panic!("cannot run cargo: {error}"));
     assert!(status.success(), "the preload library cannot be built: {status}");
     println!("cargo::rustc-env=SIGA_COMMIT={}", commit(&root));
     println!("cargo::rustc-env=SIGA_FEATURES={}", features());
     println!("cargo::rustc-env=SIGA_PRELOAD_LIBRARY={}", out.join(target).join("release/libsiga_preload.so").display());
+}
+
+/// Returns the flag with which the linker takes the unwinder of the static libgcc. The shared one would be a second library in each
+/// program, which makes each fork slower. Other C libraries have no libgcc of their own.
+fn static_unwinder(out: &Path) -> Option<String> {
+    if env::var("CARGO_CFG_TARGET_ENV").as_deref() != Ok("gnu") {
+        return None;
+    }
+    let directory = out.join("link");
+    // The linker finds this script in place of the shared library with the name.
+    let written = fs::create_dir_all(&directory)
+        .and_then(|()| fs::write(directory.join("libgcc_s.so"), "INPUT(-lgcc_eh -lgcc)\n"));
+    written.unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
+    Some(format!("-Lnative={}", directory.display()))
 }
 
 /// Returns the commit of the sources, with a mark if files differ from it; "unknown" outside a git repository.

@@ -12,16 +12,22 @@ use std::path::Path;
 pub(crate) fn plan(axes: &Axes, recorded: Plan, directory: &Path) -> Result<Plan> {
     let given = !axes.is_empty();
     if !recorded.has_commands() {
-        let refused =
-            Error::usage("--resume uses the plan of the run, so it accepts neither a plan nor options of a plan");
-        return if given { Err(refused.hint("remove them, or start another run")) } else { Ok(recorded) };
+        let refused = Error::usage(
+            "--resume uses the recorded plan of the run, so you cannot give another plan or options that change it",
+        );
+        return if given {
+            Err(refused.hint("remove the plan and these options, or start a new run"))
+        } else {
+            Ok(recorded)
+        };
     }
     let place = text::shell(&directory.to_string_lossy());
     if !given {
-        let commands: Vec<String> = recorded.workload.values().map(|command| command.words(1).join(" ")).collect();
-        let words = format!("the run in {} executes commands: {}", directory.display(), commands.join("; "));
+        let commands: Vec<String> = recorded.workload.values().flat_map(|command| command.lines()).collect();
+        let words =
+            format!("the plan of the run in {} contains these commands: {}", directory.display(), commands.join("; "));
         return Err(Error::usage(words).hint(format!(
-            "a run directory executes nothing by itself; repeat the command line of the run with --resume {place}"
+            "siga never executes commands that only a run directory contains; repeat the original command line, and add --resume {place}"
         )));
     }
     let plan = axes.plan()?;
@@ -31,17 +37,18 @@ pub(crate) fn plan(axes: &Axes, recorded: Plan, directory: &Path) -> Result<Plan
     }
     let differing: Vec<String> = differing(&plan, &recorded)?;
     Err(Error::usage(format!(
-        "the command line is not that of the run in {}: {} differs",
+        "the command line does not match the recorded plan of the run in {}: these settings differ: {}",
         directory.display(),
         differing.join(", ")
     ))
-    .hint(format!("use the plan in {place}/plan.toml, or start another run")))
+    .hint(format!("use the plan {place}/plan.toml without other options, or start a new run")))
 }
 
 /// Returns the names of the top-level values in which two plans differ.
 fn differing(one: &Plan, other: &Plan) -> Result<Vec<String>> {
     let read = |plan: &Plan| {
-        serde_json::to_value(plan).map_err(|error| Error::environment(format!("cannot compare: {error}")))
+        serde_json::to_value(plan)
+            .map_err(|error| Error::environment(format!("cannot compare the plan with the recorded plan: {error}")))
     };
     let (one, other) = (read(one)?, read(other)?);
     let names = |value: &serde_json::Value| value.as_object().map(|all| all.keys().cloned().collect::<Vec<_>>());

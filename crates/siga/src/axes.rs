@@ -7,8 +7,10 @@ use siga_model::text;
 use siga_model::waiting::Waiting;
 use siga_plan::accounting::AccountingMethod;
 use siga_plan::command::{Command, CommandName};
-use siga_plan::level::Level;
+use siga_plan::level::{CommandLevel, Level};
+use siga_plan::matrix::Matrix;
 use siga_plan::offered::Offered;
+use siga_plan::place::Place;
 use siga_plan::plan::Plan;
 use siga_plan::route::HOST;
 use siga_plan::workload::Close;
@@ -24,17 +26,24 @@ Paths of the kernel:
 Paths of siga's own networks:
             hipersockets, hipersockets-routed, vctc, vctc-routed
             with applications over IUCV: hipersockets-iucv, hipersockets-routed-iucv, vctc-iucv, vctc-routed-iucv
+            through a switch: guestlan-hipers, guestlan-hipers-routed, guestlan-qdio, guestlan-qdio-routed,
+            vswitch, vswitch-routed, guestlan-hipers-iucv, guestlan-hipers-routed-iucv, guestlan-qdio-iucv,
+            guestlan-qdio-routed-iucv, vswitch-iucv, vswitch-routed-iucv
+            through a switch, with the kernel's stack in namespaces at both ends, or at the server only:
+            vswitch-netns, vswitch-routed-netns, vswitch-mixed, vswitch-routed-mixed
 Workloads:  rr-1-1, rr-200-1000, rr-200-32k, crr-64-8k, strg-20m, strp-20m, strb-20m, udp-strg-1400,
-            or rr:REQUEST/RESPONSE, crr:, strg:, strp:, strb:, udp-rr: (k, m, g are 1,024 and its powers),
-            or udp-strg:BYTES, udp-strg:BYTES@RATE: datagrams of this size, at a rate such as 50MB/s
-            for each pair,
-            or rr-1-1+4strg: request-response beside 4 streams, which shows latency under load
+            or rr:REQUEST/RESPONSE, crr:, strg:, strp:, strb:, udp-rr: (k: 1,024; m: 1,024 k; g: 1,024 m),
+            or udp-strg:BYTES, udp-strg:BYTES@RATE: datagrams of this size; each pair sends at RATE,
+            such as 50MB/s,
+            or rr-1-1+4strg: rr-1-1 while 4 streams use the same path, to measure latency under load
 Levels:     plain, aa, bigtcp, gro-on, gro-off, reno, cubic, bbr, mtu-1500, mtu-8992,
             nft-100-rules, conntrack, netem, fq, bbr-fq, io-uring, threaded-napi,
-            420 and 430 (siga's own networks), or a TOML file, or a file with nft rules (.nft)
+            420 and 430 (siga's own networks), link-200m, link-400m (commands), or a TOML file, or a file with nft rules (.nft)
 Places:     local, netns:NAME (a network namespace), pid:PID (a container), ssh:[USER@]HOST
-            (for --client and --server)
-Plans:      default, ablation, guests, hop, mtu, paths, zvm430-memory, or a TOML file
+            (for --client, --server and --on)
+Plans:      default, ablation, guests, hop, mtu, paths, zvm430-memory,
+            compilers, compressors, disk, fileserver, java, jmh, oltp, oltp-exec, programs, telco (commands),
+            or a TOML file
 
 "
     };
@@ -59,9 +68,11 @@ Examples:
   siga run hop
   siga run --firewall office.nft
   siga run --command 'gzip -9 -c FILE'
+  siga run --command 'gzip -c FILE' --level-args -1 --level-args -9
   siga run --command 'sort FILE' --level-env LC_ALL=C --level-env LC_ALL=C.UTF-8
   siga run --path hipersockets-routed-iucv --mtu 1500 --level 420,430 --layout zvm
-  siga run --client local --server ssh:host --server-address 192.0.2.7 --port 5001"
+  siga run --client local --server ssh:host --server-address 192.0.2.7 --port 5001
+  siga run compilers --on ssh:old-host,ssh:new-host"
 );
 
 /// Shown below the options of `plan`.
@@ -69,9 +80,9 @@ pub(crate) const PLAN_HELP: &str = concat!(
     names!(),
     "
 Examples:
-  siga plan                                   the default plan
-  siga plan paths --clients 1,10,100
-  siga plan mtu --trials 12"
+  siga plan                                   list the cells of the default plan
+  siga plan paths --clients 1,10,100          list the cells of the plan paths for three numbers of pairs
+  siga plan mtu --trials 12                   show how long twelve rounds of the plan mtu take"
 );
 
 /// The axes and settings of a plan.
@@ -80,111 +91,134 @@ pub(crate) struct Axes {
     /// Name of a shipped plan, or path of a TOML file.
     #[arg(default_value = "default")]
     pub(crate) plan: String,
-    /// Measure a command instead of a plan: a program with its arguments, such as 'zstd -3 -c FILE'. siga runs the command repeatedly,
-    /// without a shell. Default: the workloads of the plan.
+    /// Measure a command instead of a plan: a program with its arguments, such as 'zstd -3 -c FILE'. siga executes
+    /// the command repeatedly, without a shell. Default: measure the workloads in the plan.
     #[arg(long, value_name = "LINE", conflicts_with_all = ["plan", "path", "workload", "client"])]
     command: Option<String>,
-    /// Run the line of --command with `sh -c`.
+    /// Execute the command of --command in a shell (`sh -c`).
     #[arg(long, requires = "command")]
     shell: bool,
-    /// Limit the time of one run of the command in seconds. Default: 600.
+    /// Limit the duration of one execution of the command, in seconds. Default: 600.
     #[arg(long, value_name = "S", requires = "command")]
     time_limit: Option<f64>,
-    /// Add a level that sets an environment variable for commands. siga compares each of these levels with the first; a single one,
-    /// with the level plain. Default: the levels of --level or of the plan.
+    /// Compare values of an environment variable. Each use of this option adds a level that sets the variable for
+    /// the command. siga compares each added level with the first added level. If there is only one, siga compares
+    /// it with the unchanged command (level plain). Default: the levels in --level or in the plan.
     #[arg(long, conflicts_with_all = ["level", "firewall"], value_name = "NAME=VALUE")]
     level_env: Vec<String>,
-    /// Set the paths that siga builds. Default: the paths of the plan.
+    /// Add a level that executes the command with these arguments, such as '-O3 -g'. In the command, the arguments
+    /// replace the word {arguments}. If this word is not in the command, siga appends the arguments. Default: none.
+    #[arg(long, conflicts_with_all = ["level", "firewall", "level_env"], allow_hyphen_values = true, value_name = "WORDS")]
+    level_args: Vec<String>,
+    /// Add a level that replaces the program (the first word of the command), for example by another build.
+    /// Default: none.
+    #[arg(long, conflicts_with_all = ["level", "firewall", "level_env", "level_args"], value_name = "PROGRAM")]
+    level_program: Vec<String>,
+    /// Add a level that executes the command only on these CPUs, such as 0 or 0-3,8. Default: none.
+    #[arg(long, conflicts_with_all = ["level", "firewall", "level_env", "level_args", "level_program"], value_name = "CPUS")]
+    level_cpus: Vec<String>,
+    /// Set the network paths that siga builds and measures. Default: the paths in the plan.
     #[arg(long, value_delimiter = ',', value_name = "PATH,…")]
     path: Option<Vec<String>>,
-    /// Set the workloads. Default: the workloads of the plan.
+    /// Set the workloads. Default: the workloads in the plan.
     #[arg(long, value_delimiter = ',', value_name = "WORKLOAD,…")]
     workload: Option<Vec<String>>,
-    /// Set the numbers of client-server pairs (1 to 10,000). Default: the numbers of the plan.
+    /// Set the number of client-server pairs, from 1 to 10,000. siga measures each number in the list. Default: the
+    /// numbers in the plan.
     #[arg(long, value_delimiter = ',', value_name = "N,…")]
     clients: Option<Vec<u32>>,
-    /// Set the MTUs in bytes. Default: each path has its own default MTU.
+    /// Set the MTUs in bytes. Default: the MTUs in the plan, otherwise the default MTU of each path.
     #[arg(long, value_delimiter = ',', value_name = "BYTES,…")]
     mtu: Option<Vec<u32>>,
-    /// Set the levels to compare. A level is a named set of settings; siga compares each level with the first. Default:
-    /// the levels of the plan.
+    /// Set the levels to compare. A level is a named set of settings. siga compares each level with the first level
+    /// in the list. Default: the levels in the plan.
     #[arg(long, value_delimiter = ',', value_name = "LEVEL,…")]
     level: Option<Vec<String>>,
-    /// Compare packet filters with no packet filter. Each file contains rules in nft's syntax, which siga loads only in
-    /// the router's namespace. The path is veth-routed unless --path sets other paths. Default: no packet filter.
+    /// Compare each of these packet filters with no packet filter. Each file contains rules in nft's syntax. siga
+    /// loads the rules only into the router's network namespace. Without --path, siga measures the path
+    /// veth-routed. Default: no packet filter.
     #[arg(long, value_delimiter = ',', conflicts_with = "level", value_name = "FILE.nft,…")]
     firewall: Option<Vec<String>>,
-    /// Set the number of trials of each cell. Default: as many as the comparison needs, at most 30, within the budget.
+    /// Set the number of trials of each cell. A cell is one combination of path, workload, MTU, pairs and level.
+    /// Default: siga repeats trials until the comparison is clear, at most 30 times and within --budget.
     #[arg(long, value_name = "N")]
     trials: Option<u32>,
-    /// Set the measured time of a trial in seconds. Default: the value of the plan, or 1.
+    /// Set the duration of a trial in seconds, without its warm-up. Default: the value in the plan, otherwise 1.
     #[arg(long, value_name = "S")]
     seconds: Option<f64>,
-    /// Set the warm-up time before each trial in seconds, which is not measured. Default: the value of the plan, or
-    /// 0.25.
+    /// Set the duration of the warm-up before each trial, in seconds. siga does not measure the warm-up. Default:
+    /// the value in the plan, otherwise 0.25.
     #[arg(long, value_name = "S")]
     warm_up: Option<f64>,
-    /// Limit the time of the whole run in seconds. The first round always completes. Default: the limit of the plan; no
-    /// limit for a comparison of levels.
+    /// Limit the duration of the whole run, in seconds. siga always completes the first round, which has one trial
+    /// of each cell. Default: the limit in the plan; no limit with --trials or a comparison of levels.
     #[arg(long, value_name = "S")]
     budget: Option<f64>,
     /// Use IPv6 instead of IPv4.
     #[arg(long)]
     ipv6: bool,
-    /// Use one process for each client-server pair (at most 1,000 pairs) instead of one epoll process for all pairs.
+    /// On each side, use one process for each client-server pair (at most 1,000 pairs). Without this option, one
+    /// process on each side serves all pairs with epoll.
     #[arg(long)]
     processes: bool,
-    /// Set how client and server wait for data: sleep at once (block), never sleep (poll), or poll while traffic is
-    /// recent and then sleep (adaptive; only on siga's own networks). Default: the value of the plan, or block.
+    /// Set how client and server wait for data. block: sleep at once. poll: never sleep. adaptive: poll while
+    /// traffic is recent, then sleep (only on siga's own networks). Default: the value in the plan, otherwise
+    /// block.
     #[arg(long, value_parser = wait, value_name = "block|adaptive|poll")]
     wait: Option<Waiting>,
-    /// Set the side that closes a CRR connection first. Default: the value of the plan, or server.
+    /// Set which side closes a connection first in CRR workloads (connect, request, response, close). Default: the
+    /// value in the plan, otherwise server.
     #[arg(long, value_parser = close, value_name = "server|client")]
     close: Option<Close>,
-    /// Set the largest size of a single write. Default: the value of the plan, or 128k.
+    /// Set the size in bytes of one write call and of the receive buffer, such as 64k. Default: the value in the
+    /// plan, otherwise 128k.
     #[arg(long, value_name = "SIZE")]
     write: Option<String>,
-    /// Start transactions at planned times (open loop), at this rate for all pairs together. Default: each pair sends
-    /// its next request after a response (closed loop).
+    /// Start transactions at planned times (open loop). The value is the number of transactions per second of all
+    /// pairs together. Default: each pair sends its next request when it has received the response (closed loop).
     #[arg(long, value_name = "PER_SECOND")]
     rate: Option<f64>,
-    /// After the closed loop, also measure an open loop at these percentages of its rate, such as 10%,50%,90%. Latency
-    /// counts from the planned start of each transaction. Default: none.
+    /// Also measure latency at lower loads. siga first measures the rate of the closed loop. Then siga starts
+    /// transactions at planned times (open loop), at these percentages of the closed loop's rate, such as
+    /// 10%,50%,90%. Latency counts from the planned start of a transaction. Default: no lower loads.
     #[arg(long, value_delimiter = ',', conflicts_with = "rate", value_name = "PERCENT,…")]
     load: Option<Vec<Offered>>,
-    /// Run the client only on these CPUs, such as 0 or 0-3,8. Default: the scheduler chooses.
+    /// Run the client only on these CPUs, such as 0 or 0-3,8. Default: the CPUs in the plan, otherwise all CPUs.
     #[arg(long, value_name = "CPUS")]
     client_cpus: Option<String>,
-    /// Run the server only on these CPUs. Default: the scheduler chooses.
+    /// Run the server only on these CPUs, such as 0 or 0-3,8. Default: the CPUs in the plan, otherwise all CPUs.
     #[arg(long, value_name = "CPUS")]
     server_cpus: Option<String>,
-    /// Set the method of CPU accounting: profile, subtract or tick. Default: the best method that the host supports.
+    /// Set how siga divides CPU time between client, router and server: profile, subtract or tick. Default: the
+    /// method in the plan, otherwise the most accurate method that the host supports.
     #[arg(long, value_parser = method, value_name = "METHOD")]
     accounting: Option<AccountingMethod>,
-    /// Run the client on an existing host, namespace or container (needs --server, replaces --path). Default: siga
-    /// builds paths.
+    /// Run the client in an existing place: this host, another host, a network namespace or a container. This
+    /// option needs --server, and replaces --path. Default: siga builds the paths itself.
     #[arg(long, requires = "server", conflicts_with = "path", value_name = "PLACE")]
     client: Option<String>,
-    /// Run the server on an existing host, namespace or container (needs --client, replaces --path). Default: siga
-    /// builds paths.
+    /// Run the server in an existing place: this host, another host, a network namespace or a container. This
+    /// option needs --client, and replaces --path. Default: siga builds the paths itself.
     #[arg(long, requires = "client", conflicts_with = "path", value_name = "PLACE")]
     server: Option<String>,
-    /// Set the address to which the client connects. Default: the first address of the server's host, namespace or
-    /// container.
+    /// Set the address to which the client connects. Default: an address of the server's place to which the client
+    /// has a route.
     #[arg(long, value_name = "ADDRESS")]
     server_address: Option<IpAddr>,
-    /// Set the port on which the server listens. Default: any free port.
+    /// Set the port on which the server listens. Default: a free port.
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
-    /// Set the congestion control algorithm of a measurement with --client and --server. Default: the host's algorithm.
+    /// Set the TCP congestion control algorithm for a measurement with --client and --server. Default: the
+    /// algorithm of the host.
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
-    /// Add a known cost in microseconds, to check that siga finds it: client=US or server=US for each transaction,
-    /// router=US for each packet, profiler=US for each packet of the router while the profiler runs, or delay=US.
-    /// Default: none.
+    /// Add a known cost of US microseconds, to check that siga measures this cost correctly. client=US, server=US:
+    /// CPU time of the client or the server for each transaction. router=US: CPU time of the router for each packet
+    /// that it receives. profiler=US: like router=US, but only while the profiler runs. delay=US: delay of the
+    /// server before each response. Default: no added cost.
     #[arg(long, value_delimiter = ',', value_name = "WHERE=US,…")]
     plant: Option<Vec<String>>,
-    /// Run one round of short trials, only to check that everything works.
+    /// Run one round of short trials, to check that everything works. siga then gives no verdicts.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Set the seed for the random order of trials. Default: the current time.
@@ -210,11 +244,15 @@ impl Axes {
         }
         set(&mut plan.paths, self.path.as_ref());
         set(&mut plan.workloads, self.workload.as_ref());
+        if self.workload.is_some() {
+            // The plan may have further commands, which are not measured now.
+            plan.workload.retain(|name, _| plan.workloads.contains(name));
+        }
         set(&mut plan.clients, self.clients.as_ref());
         set(&mut plan.mtus, self.mtu.as_ref());
         set(&mut plan.levels, self.level.as_ref());
         self.firewall(&mut plan)?;
-        self.environments(&mut plan);
+        self.levels_of_command(&mut plan);
         set(&mut plan.seconds, self.seconds.as_ref());
         set(&mut plan.warm_up_seconds, self.warm_up.as_ref());
         set(&mut plan.load, self.load.as_ref());
@@ -233,7 +271,7 @@ impl Axes {
         plan.seed = self.seed.or(plan.seed);
         let compares_levels = self.level.as_ref().is_some_and(|levels| levels.len() > 1)
             || self.firewall.is_some()
-            || !self.level_env.is_empty();
+            || !self.short_levels().is_empty();
         if self.trials.is_some() || compares_levels {
             // The plan's budget must not cut off trials that the user asked for, nor the trials that a comparison of levels needs.
             plan.budget_seconds = None;
@@ -267,7 +305,7 @@ impl Axes {
         let name = CommandName::of_program(program).to_string();
         Ok(Plan {
             name: name.clone(),
-            question: format!("How long does {name} take, and what CPU time?"),
+            question: format!("How long does {name} take, and how much CPU time does it use?"),
             paths: vec![HOST.to_owned()],
             workloads: vec![name.clone()],
             workload: [(name, command)].into(),
@@ -277,13 +315,24 @@ impl Axes {
         })
     }
 
-    /// Replaces the levels by those that set variables of the environment.
-    fn environments(&self, plan: &mut Plan) {
-        let levels = self.level_env.iter().map(|variable| format!("{}{variable}", Level::ENVIRONMENT));
-        match self.level_env.len() {
+    /// Returns the names of the levels that options describe.
+    fn short_levels(&self) -> Vec<String> {
+        let all = [
+            (Level::ENVIRONMENT, &self.level_env),
+            (CommandLevel::ARGUMENTS, &self.level_args),
+            (CommandLevel::PROGRAM, &self.level_program),
+            (CommandLevel::CPUS, &self.level_cpus),
+        ];
+        all.iter().flat_map(|(prefix, texts)| texts.iter().map(move |text| format!("{prefix}{text}"))).collect()
+    }
+
+    /// Replaces the levels by those that options describe.
+    fn levels_of_command(&self, plan: &mut Plan) {
+        let levels = self.short_levels();
+        match levels.len() {
             0 => {}
             1 => plan.levels = ["plain".to_owned()].into_iter().chain(levels).collect(),
-            _ => plan.levels = levels.collect(),
+            _ => plan.levels = levels,
         }
     }
 
@@ -292,12 +341,10 @@ impl Axes {
         let Some(files) = &self.firewall else { return Ok(()) };
         if let Some(file) = files.iter().find(|file| !file.ends_with(".nft")) {
             return Err(Error::usage(format!("--firewall {file}: the name of a packet filter file must end in .nft"))
-                .hint(
-                    "name a file with rules in nft's syntax, or use --level with a shipped level such as conntrack",
-                ));
+                .hint("use a file with rules in nft's syntax, or use --level with a level of siga such as conntrack"));
         }
         plan.levels = ["plain".to_owned()].into_iter().chain(files.iter().cloned()).collect();
-        plan.question = "What does the packet filter cost, and where?".to_owned();
+        plan.question = "How much does the packet filter cost, and in which component?".to_owned();
         if self.path.is_none() && self.client.is_none() {
             plan.paths = vec!["veth-routed".to_owned()];
             plan.include.clear();
@@ -320,20 +367,42 @@ impl Axes {
 /// The command that reaches other hosts. It is not part of a plan, so that neither a plan nor a run directory executes anything.
 #[derive(Debug, Args)]
 pub(crate) struct Reach {
-    /// Set the command that connects to other hosts (ssh:HOST). Default: the command in ~/.config/siga/config.toml, or
-    /// ssh.
+    /// Set the command with which siga connects to the places ssh:HOST. Default: the command in
+    /// ~/.config/siga/config.toml, otherwise ssh.
     #[arg(long, value_name = "COMMAND")]
     pub(crate) ssh: Option<String>,
+    /// Measure the whole plan in each of these places, such as ssh:HOST, and compare them. The places take turns, round by
+    /// round. siga copies itself to other hosts. Default: this host only.
+    #[arg(long, value_delimiter = ',', value_name = "PLACE,…", value_parser = crate::parse::<Place>)]
+    pub(crate) on: Vec<Place>,
 }
 
 impl Reach {
+    /// Returns the command that reaches the hosts of a plan, or those of `--on`.
+    pub(crate) fn of_plan(&self, plan: &Plan, matrix: &Matrix) -> Result<String> {
+        let mut hosts = plan.hosts(matrix);
+        if let (Some(host), Some(on)) = (hosts.first(), self.on.first()) {
+            return Err(Error::usage(format!("the plan reaches ssh:{host} by itself, so it cannot run on {on}"))
+                .hint("remove --on, or use a plan whose paths need no other host"));
+        }
+        for (at, place) in self.on.iter().enumerate() {
+            if self.on[..at].contains(place) {
+                return Err(Error::usage(format!("--on names {place} twice")).hint("name each place once"));
+            }
+            if let Place::Ssh(host) = place {
+                hosts.push(host.clone());
+            }
+        }
+        self.command(&hosts)
+    }
+
     /// Returns the command that reaches these hosts.
     pub(crate) fn command(&self, hosts: &[String]) -> Result<String> {
         match (&self.ssh, hosts) {
             // No host is reached, so the command is never executed and the configuration file is not needed.
             (None, []) => Ok(config::SSH.to_owned()),
-            (Some(_), []) => Err(Error::usage("--ssh has no effect, because client and server do not use ssh")
-                .hint("use --client and --server with ssh:HOST, or remove --ssh")),
+            (Some(_), []) => Err(Error::usage("--ssh has no effect, because no place is reached by ssh")
+                .hint("use --client and --server, or --on, with ssh:HOST, or remove --ssh")),
             (given, _) => config::ssh(given.as_deref()),
         }
     }
@@ -344,8 +413,12 @@ impl Reach {
         if let (None, [first, others @ ..]) = (&self.ssh, hosts) {
             let known = config::ssh(None).unwrap_or_else(|_| config::SSH.to_owned());
             let hosts = others.iter().fold(format!("ssh:{first}"), |all, host| format!("{all}, ssh:{host}"));
-            return Err(Error::usage(format!("the run in {} connects to {hosts}", directory.display())).hint(format!(
-                "siga executes no command from a run directory; to allow these hosts: `siga run --resume {} --ssh {}`",
+            return Err(Error::usage(format!(
+                "to resume the run in {}, siga must connect to these hosts again: {hosts}",
+                directory.display()
+            ))
+            .hint(format!(
+                "siga connects to hosts from a run directory only with your permission; if you trust this directory, use `siga run --resume {} --ssh {}`",
                 text::shell(&directory.to_string_lossy()),
                 text::shell(&known)
             )));
@@ -362,8 +435,8 @@ fn set<T: Clone>(target: &mut T, given: Option<&T>) {
 
 fn plant(plan: &mut Plan, text: &str) -> Result<()> {
     let bad = || {
-        Error::usage(format!("`{text}` is not a cost to plant"))
-            .hint("--plant accepts client=US, server=US, router=US, profiler=US and delay=US")
+        Error::usage(format!("`{text}` is not a cost that siga can add"))
+            .hint("--plant accepts client=US, server=US, router=US, profiler=US and delay=US (US: microseconds)")
     };
     let (place, us) = text.split_once('=').ok_or_else(bad)?;
     let us: f64 = us.parse().map_err(|_| bad())?;

@@ -6,6 +6,8 @@ use siga_model::error::{Error, Result};
 use siga_plan::matrix::Cell;
 use siga_report::output::Output;
 use siga_report::{Explained, Format, flame, verdicts};
+use siga_results::import;
+use siga_results::judge::hosts::{self, Hosts};
 use siga_results::judge::{self, Comparison, Vary};
 use siga_results::store::{Run, is_run, newest};
 use std::path::{Path, PathBuf};
@@ -13,26 +15,38 @@ use std::str::FromStr;
 
 /// Shown below the options.
 pub(crate) const HELP: &str = "\
-BASE and each NEW are run directories, or they are levels, paths or MTUs of one run. That run is set by --run; by default, it is
-the newest run in runs/ with a trial. If there are several NEW, siga compares each with BASE, and adjusts p within each comparison.
+BASE and NEW can be:
+  - run directories
+  - result files of hyperfine, Go or JMH, or directories of Criterion such as
+    target/criterion/sort/new
+  - levels, paths or MTUs of one run; option --run selects this run
+  - with --hosts, runs of the same plan on different hosts, as `siga run --on` writes them
+
+With several NEW, siga compares each NEW with BASE, and adjusts p for each comparison separately.
 
 The verdict is the first of these that applies:
-  not comparable    a difference besides the compared one affects the figures
+  not comparable    BASE and NEW also differ in something else that affects the figures
   equivalent        the 90% interval of the ratio is within 2% of 1
-  better, worse     p is below 0.05 after adjustment for the number of figures, and the 95% interval does not include 1
-  inconclusive      none of the above; the report estimates how many trials would decide
+  better, worse     p is below 0.05 after adjustment for the number of figures, and the 95%
+                    interval does not include 1
+  inconclusive      none of the above; the report estimates how many trials would be needed
 
-siga judges the main figures first: rate, p99 and total CPU time. All other figures are exploratory, and their p is adjusted separately.
+siga judges the main figures first: rate, p99 and total CPU time. All other figures are
+exploratory: siga adjusts their p separately.
 
 Examples:
   siga run --path veth-routed --level plain,nft-100-rules
   siga compare plain nft-100-rules                        compares two levels of that run
   siga compare veth veth-routed --run runs/20261120-104133-default
-  siga compare plain nft-100-rules --why                  lists the functions that cause the difference
-  siga compare plain nft-100-rules --flame why.svg        draws them as a flame graph
+  siga compare plain nft-100-rules --why                  lists the functions that cause the difference in CPU time
+  siga compare plain nft-100-rules --flame why.svg        draws these functions as a flame graph
   siga compare 1500 57344                                 compares two MTUs of one run
   siga compare plain reno bbr                             compares reno and bbr with plain
   siga compare runs/old runs/new --vary kernel            compares the kernels of two hosts
+  siga compare --hosts runs/DIR/1-ssh-old runs/DIR/2-ssh-new
+                                                          compares two hosts: hardware, rates, CPU for equal work
+  siga compare old.txt new.txt                            compares two outputs of `go test -bench`
+  siga compare 'sort a' 'sort b' --run hyperfine.json     compares two commands of hyperfine
   siga compare runs/before runs/after --fail-on regression:5%
   siga compare runs/before runs/after --format json >verdicts.json";
 
@@ -43,32 +57,38 @@ pub(crate) struct CompareArgs {
     /// Run directories, levels, paths or MTUs to compare with the base.
     #[arg(required = true)]
     new: Vec<String>,
-    /// Allow these parts of the environment to differ, because they are what you compare: kernel, cpu, mitigations,
-    /// program. The report lists the differences. Default: none, so figures of different kernels or CPUs are not
-    /// comparable.
+    /// Name the parts of the environment that you want to compare: kernel, cpu, mitigations, program. These parts
+    /// can differ between the runs. The report lists the differences. Default: none, so siga does not compare
+    /// figures of different kernels or CPUs.
     #[arg(long, value_delimiter = ',', value_name = "PART,…", value_parser = parse::<Vary>)]
     vary: Vec<Vary>,
-    /// Set the run whose levels or paths siga compares. Default: the newest run in runs/ with a trial.
+    /// Compare hosts, whose hardware, kernel and firmware can differ. The report lists these differences first.
+    /// Then it shows rates, units per second of CPU time (internal throughput rate, ITR), and the CPU time for
+    /// equal work, by number of CPUs.
+    #[arg(long, conflicts_with_all = ["vary", "run", "why", "flame"])]
+    hosts: bool,
+    /// Set the run whose levels, paths or MTUs siga compares. Default: the newest run in runs/ that has a finished
+    /// trial.
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
     /// Set the output format: text, json, csv or md.
     #[arg(long, default_value = "text", value_parser = parse::<Format>)]
     format: Format,
-    /// Show every figure and every difference between the environments in text and Markdown. JSON and CSV always
-    /// contain them.
+    /// In text and Markdown, show every figure and every difference between the environments. JSON and CSV always
+    /// contain all of them.
     #[arg(long)]
     all: bool,
-    /// List the functions that cause each difference in CPU time. This needs a run with the profiler. CSV does not
-    /// contain these functions.
+    /// List the functions that cause each difference in CPU time. The run must have been measured with the
+    /// profiler. CSV output does not contain these functions.
     #[arg(long)]
     why: bool,
-    /// Write a differential flame graph (SVG) of the differences in CPU time between two sides to this file. Open it in
-    /// a browser. Default: none.
+    /// Write a flame graph of the differences in CPU time to this SVG file. Open the file in a browser. Default: no
+    /// flame graph.
     #[arg(long, value_name = "FILE")]
     flame: Option<PathBuf>,
-    /// Exit with status 1 if a figure is worse; with `regression:5%`, only if a figure is worse by 5% or more. Exit
-    /// with status 4 if no figure is worse, but some figures could not be judged. Default: the verdicts do not affect
-    /// the exit status.
+    /// Exit with status 1 if a figure is worse. With `regression:5%`, a figure must be worse by 5% or more. Exit
+    /// with status 4 if no figure is worse, but siga could not judge some figures. Default: the verdicts do not
+    /// affect the exit status.
     #[arg(long, value_name = "regression[:PERCENT]", value_parser = parse::<FailOn>)]
     fail_on: Option<FailOn>,
 }
@@ -85,7 +105,7 @@ impl FromStr for FailOn {
 
     fn from_str(text: &str) -> Result<Self> {
         let bad = || {
-            Error::usage(format!("`{text}` is not a condition to fail on"))
+            Error::usage(format!("unknown condition `{text}`"))
                 .hint("use --fail-on regression or --fail-on regression:5%")
         };
         match text.split_once(':') {
@@ -111,23 +131,30 @@ impl FailOn {
         let Some(first) = regressions.first() else { return comparisons.iter().try_for_each(Self::whole) };
         let text = match regressions.len() {
             1 => format!("a figure is worse: {first}"),
-            count => format!("{count} figures are worse, among them {first}"),
+            count => format!("{count} figures are worse; the first is {first}"),
         };
-        Err(Error::regression(text)
-            .hint("the report shows each; --fail-on regression:PERCENT ignores smaller regressions"))
+        Err(Error::regression(text).hint(
+            "the report shows all of them; --fail-on regression:PERCENT ignores regressions of less than PERCENT",
+        ))
     }
-}
 
-impl FailOn {
     /// Fails if a figure could not be judged, because a regression of that figure would remain unnoticed.
     fn whole(comparison: &Comparison) -> Result<()> {
-        let forbidden = comparison.count("not comparable");
-        let text = match (comparison.skipped.len(), forbidden) {
-            (0, 0) => return Ok(()),
-            (0, _) => format!("no figure is worse, but {forbidden} are not comparable"),
-            (skipped, _) => format!("no figure is worse, but {skipped} comparisons could not be judged"),
+        let judged = match comparison.skipped.len() {
+            0 => None,
+            1 => Some("siga could not judge 1 comparison".to_owned()),
+            count => Some(format!("siga could not judge {count} comparisons")),
         };
-        Err(Error::incomplete(text).hint("the report lists them with the reasons"))
+        let comparable = match comparison.count("not comparable") {
+            0 => None,
+            1 => Some("1 figure is not comparable".to_owned()),
+            count => Some(format!("{count} figures are not comparable")),
+        };
+        let open = comparable.into_iter().chain(judged).collect::<Vec<_>>().join(", and ");
+        if open.is_empty() {
+            return Ok(());
+        }
+        Err(Error::incomplete(format!("no figure is worse, but {open}")).hint("the report gives the reasons"))
     }
 }
 
@@ -135,8 +162,11 @@ impl FailOn {
 pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     if args.flame.is_some() && args.new.len() > 1 {
         return Err(
-            Error::usage("a flame graph can compare only two sides").hint("name exactly one side besides the base")
+            Error::usage("a flame graph (--flame) can compare only two sides").hint("give BASE and exactly one NEW")
         );
+    }
+    if args.hosts {
+        return of_hosts(args);
     }
     let sides = args.new.iter().map(|new| side(args, new)).collect::<Result<Vec<_>>>()?;
     let wants_reasons = args.why || args.flame.is_some();
@@ -155,13 +185,36 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
         output.put(&svg)?;
         output.finish()?;
     }
-    if let Some(fail_on) = args.fail_on {
-        fail_on.check(&comparisons)?;
+    judged(args.fail_on, &comparisons)
+}
+
+/// Compares runs of different hosts.
+fn of_hosts(args: &CompareArgs) -> Result<()> {
+    let load = |name: &String| Run::load(Path::new(name));
+    let (base, new) = (load(&args.base)?, args.new.iter().map(load).collect::<Result<Vec<_>>>()?);
+    let compared = new.iter().map(|new| hosts::compare(&base, new)).collect::<Result<Vec<_>>>()?;
+    print_hosts(&compared, args.format, args.all)?;
+    let comparisons: Vec<Comparison> = compared.into_iter().map(|one| one.comparison).collect();
+    judged(args.fail_on, &comparisons)
+}
+
+/// Prints comparisons of hosts with the same base.
+pub(crate) fn print_hosts(compared: &[Hosts], format: Format, all: bool) -> Result<()> {
+    let report = siga_report::hosts::render(compared, format, all, &screen())?;
+    match format {
+        Format::Text => write_out(&report),
+        Format::Json | Format::Csv | Format::Md => print(&report),
+    }
+}
+
+/// Fails if a figure is worse and `--fail-on` asks for it, or if there is nothing to compare.
+fn judged(fail_on: Option<FailOn>, comparisons: &[Comparison]) -> Result<()> {
+    if let Some(fail_on) = fail_on {
+        fail_on.check(comparisons)?;
     }
     if comparisons.iter().any(|comparison| comparison.rows.is_empty()) {
-        return Err(
-            Error::incomplete("there is no figure to compare").hint("the report lists the reason for each cell")
-        );
+        return Err(Error::incomplete("the two sides have no figure that siga can compare")
+            .hint("the report lists the reason for each cell"));
     }
     Ok(())
 }
@@ -188,7 +241,22 @@ impl Side {
 
 fn side(args: &CompareArgs, new: &str) -> Result<Side> {
     let (base, new_run) = (Path::new(&args.base), Path::new(new));
+    if args.run.is_none() && import::is_result(base) && import::is_result(new_run) {
+        let (base, new) = (import::read(base)?, import::read(new_run)?);
+        let mut comparison = judge::runs_varying(&base, &new, &args.vary)?;
+        comparison.cautions.push(import::CAUTION.to_owned());
+        return Ok(Side { comparison, runs: Runs { base, new: Some(new) } });
+    }
     match (&args.run, is_run(base), is_run(new_run)) {
+        (Some(file), ..) if import::is_result(file) => {
+            let all = import::read(file)?;
+            let (Some(base), Some(new_part)) = (import::part(&all, &args.base), import::part(&all, new)) else {
+                return of_one(all, args, new);
+            };
+            let mut comparison = judge::runs_varying(&base, &new_part, &args.vary)?;
+            comparison.cautions.push(import::CAUTION.to_owned());
+            Ok(Side { comparison, runs: Runs { base, new: Some(new_part) } })
+        }
         (Some(directory), ..) => of_one(Run::load(directory)?, args, new),
         (None, true, true) => {
             let (base, new) = (Run::load(base)?, Run::load(new_run)?);
@@ -209,7 +277,7 @@ fn side(args: &CompareArgs, new: &str) -> Result<Side> {
 fn of_one(run: Run, args: &CompareArgs, new: &str) -> Result<Side> {
     if !args.vary.is_empty() {
         return Err(Error::usage("--vary needs two runs, but both sides are in the same run")
-            .hint("`siga compare runs/BEFORE runs/AFTER --vary kernel`"));
+            .hint("compare two runs: `siga compare runs/BEFORE runs/AFTER --vary kernel`"));
     }
     let cells = run.cells();
     let both = |is: &dyn Fn(&str, &Cell) -> bool| {
@@ -221,10 +289,10 @@ fn of_one(run: Run, args: &CompareArgs, new: &str) -> Result<Side> {
     let comparison = match (levels, paths) {
         (false, false) if mtus => judge::mtus(&run, &args.base, new),
         (true, true) => Err(Error::usage(format!(
-            "`{}` and `{new}` are both names of levels and names of paths of this run",
+            "in this run, `{}` and `{new}` are names of levels and also names of paths",
             args.base
         ))
-        .hint("rename the levels and measure again")),
+        .hint("rename the levels, and measure again")),
         (false, true) => judge::paths(&run, &args.base, new),
         (true | false, false) => judge::levels(&run, &args.base, new),
     }?;

@@ -12,15 +12,15 @@ use std::time::Duration;
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// Add known costs, and check that the accounting methods measure them correctly (takes one to three minutes).
+    /// Add known CPU costs, and check that siga measures them correctly. This check takes one to three minutes.
     #[arg(long, conflicts_with = "clean")]
     calibrate: bool,
-    /// Clean up after a crash: remove orphaned processes, copied program files, and incomplete files and lines in
-    /// runs/.
+    /// Clean up after a crash of siga: end orphaned processes, and remove copied program files and incomplete files
+    /// and lines in runs/.
     #[arg(long)]
     clean: bool,
-    /// Watch the host for this number of seconds, then estimate the smallest difference that it can detect at present.
-    /// 0 skips this.
+    /// Observe the host for this number of seconds, then estimate the smallest difference that siga can detect on
+    /// it now. With 0, siga omits this estimate.
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=600),
         conflicts_with_all = ["calibrate", "clean"])]
     watch: u64,
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
         Format::Text => true,
         Format::Json => false,
         Format::Csv | Format::Md => {
-            return Err(Error::usage(format!("siga doctor has no output in {}", args.format))
+            return Err(Error::usage(format!("siga doctor cannot print the format {}", args.format))
                 .hint("use --format text or --format json"));
         }
     };

@@ -5,6 +5,7 @@
 
 mod program;
 
+use crate::{netns, note};
 use clap::{Args, ValueEnum};
 use program::Program;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
@@ -13,35 +14,43 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use siga_fabric::broker::Broker;
 use siga_fabric::client::Client;
 use siga_fabric::isolate;
-use siga_fabric::protocol::request::{Answer, Request};
+use siga_fabric::join::ReservedPort;
+use siga_fabric::protocol::request::{Answer, MemberStatus, Request};
 use siga_fabric::protocol::secret::Secret;
 use siga_fabric::rundir;
-use siga_iucv::broker::{CHANNEL_VARIABLE, LIBRARY_VARIABLE, LOOPBACK_OF_GUEST, LOOPBACK_VARIABLE};
+use siga_iucv::broker::{
+    CHANNEL_VARIABLE, DESCRIPTOR_NUMBER_MIN, LIBRARY_VARIABLE, LOOPBACK_OF_GUEST, LOOPBACK_VARIABLE,
+};
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::name::Name;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::Write;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 pub(crate) const HELP: &str = "\
 Examples:
   siga exec figure-1 tcpip1 curl http://10.0.2.2:8000/
   siga exec figure-1 tcpip3 -- python3 -m http.server --bind 10.0.2.2
   siga exec --loopback guest figure-1 tcpip3 redis-server
+  siga exec switch pod-1 -- ./static-program      pod-1 is a port: the program runs in a network namespace
   siga exec --check /usr/bin/curl
 
-The addresses 127.0.0.0/8 and ::1 belong to the host; with --loopback guest, they belong to the guest. If the environment variable
-SIGA_EXEC_LOG names a file, siga appends a line for each call that it cannot carry out with the sockets of the guest.
+The program must be dynamically linked with glibc 2.34 or newer, and must not be setuid. If it is
+not, for example a static program or one that Go has built, siga runs it in a network namespace
+instead: at a free port of a switch that the guest is connected to. The program then has the
+addresses of the port, and siga prints them. A program that needs io_uring must be run this way
+with --tier netns.
 
-Limits: the program must be dynamically linked with glibc 2.34 or newer, and must not be setuid.";
+siga does not support every socket call. To see the unsupported calls of a program, set the
+environment variable SIGA_EXEC_LOG to the name of a file. siga appends one line to this file for
+each unsupported call.";
 
 /// The library, which the build script has built.
 const LIBRARY: &[u8] = include_bytes!(env!("SIGA_PRELOAD_LIBRARY"));
-
-/// The smallest number of an inherited descriptor. Programs expect small numbers for descriptors of their own.
-const NUMBER_MIN: RawFd = 500;
 
 #[derive(Debug, Args)]
 pub(crate) struct ExecArgs {
@@ -54,20 +63,34 @@ pub(crate) struct ExecArgs {
     /// Program to run, and its arguments.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required_unless_present = "check")]
     command: Vec<OsString>,
-    /// Choose to whom the loopback addresses (127.0.0.0/8, ::1) and the name `localhost` belong: the host or the guest.
+    /// Set whether the loopback addresses (127.0.0.0/8, ::1) and the name `localhost` mean the host or the guest.
     #[arg(long, value_enum, default_value_t = Loopback::Host, value_name = "OWNER")]
     loopback: Loopback,
-    /// Only check whether siga can run this program, and print the reason if it cannot. Default: siga runs the program.
+    /// Choose how the program reaches the network: preload (siga's sockets) or netns (the kernel's stack in a network namespace; GUEST is
+    /// then a port, as for siga netns). Default: preload if the program and GUEST allow it, otherwise netns.
+    #[arg(long, value_enum, hide_default_value = true)]
+    tier: Option<Tier>,
+    /// Check whether siga can run this program, without running it. If siga cannot run the program, it prints the
+    /// reason. Default: run the program.
     #[arg(long, value_name = "PROGRAM", exclusive = true)]
     check: Option<OsString>,
+}
+
+/// How a program reaches the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Tier {
+    /// A library in the program replaces its sockets.
+    Preload,
+    /// The program runs in a network namespace at a port of a switch.
+    Netns,
 }
 
 /// The owner of the loopback addresses that a program sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Loopback {
-    /// The guest: the program reaches other programs on the same guest.
+    /// Loopback addresses reach other programs on the same guest.
     Guest,
-    /// The host: the program reaches the host's servers.
+    /// Loopback addresses reach servers on the host.
     Host,
 }
 
@@ -80,12 +103,25 @@ pub(crate) fn run(args: &ExecArgs) -> Result<()> {
     let (Some(network), Some(guest), [name, arguments @ ..]) = (&args.network, &args.guest, &args.command[..]) else {
         return Err(Error::usage("name a network, a guest and a program"));
     };
+    if args.tier == Some(Tier::Netns) {
+        return netns::enter(network, guest, None, &args.command, Instant::now());
+    }
     let program = Program::find(name)?;
-    program.verdict()?;
     // A wrong network or guest is an error of this command, not of the program.
-    secret(network, guest)?;
+    if let Err(refused) = program.verdict() {
+        return match args.tier {
+            None => enter_beside(network, guest, &args.command, refused),
+            Some(_) => Err(refused),
+        };
+    }
+    if let Err(error) = secret(network, guest) {
+        if args.tier.is_none() && is_port(network, guest) {
+            return netns::enter(network, guest, None, &args.command, Instant::now());
+        }
+        return Err(error);
+    }
     let (channel, at_broker) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-        .context("cannot create a channel")?;
+        .context("cannot create a socket pair for the broker")?;
     start_broker(network, guest, at_broker)?;
     let (channel, library) = (inheritable(&channel)?, inheritable(&library()?)?);
     let mut preload = OsString::from(format!("/proc/self/fd/{}", library.as_raw_fd()));
@@ -105,21 +141,66 @@ pub(crate) fn run(args: &ExecArgs) -> Result<()> {
     Err(command.exec()).context(format!("cannot run {}", program.path.display()))
 }
 
+/// Runs a program that the preload library cannot serve in a network namespace: at the port that `place` names, or at a free port of a
+/// switch to which the guest `place` is connected. Says so.
+fn enter_beside(network: &Name, place: &Name, command: &[OsString], refused: Error) -> Result<()> {
+    let why = refused.message().to_owned();
+    if is_port(network, place) {
+        note(&format!("siga: {why}; it runs in a network namespace at port {place}"));
+        return netns::enter(network, place, None, command, Instant::now());
+    }
+    let mut client = Client::connect(network)?;
+    for lan in switches_of(&mut client, place)? {
+        let tenant = netns::tenant_of_this_process();
+        let Ok(reserved) = ReservedPort::reserve(&mut client, Some(lan.clone()), None, &tenant) else { continue };
+        let addresses: Vec<String> = reserved.port.addresses.iter().map(|own| own.addr().to_string()).collect();
+        let addresses = if addresses.is_empty() { "no address".to_owned() } else { addresses.join(" and ") };
+        note(&format!(
+            "siga: {why}; it runs in a network namespace at port {} of {lan} with {addresses}, not with the addresses of guest {place}",
+            reserved.port.name
+        ));
+        return netns::enter_reserved(reserved, network, None, command);
+    }
+    Err(refused
+        .hint("use a port of a switch instead of the guest (docs/exec.md); this guest has no switch with a free port"))
+}
+
+/// Returns the members of all networks.
+fn members(client: &mut Client) -> Result<Vec<(Name, MemberStatus)>> {
+    let answers = client.request(Request::Status { detail: false })?;
+    let of = |answer| if let Answer::Members { network, members } = answer { Some((network, members)) } else { None };
+    let of_networks = answers.into_iter().filter_map(of);
+    Ok(of_networks.flat_map(|(lan, members)| members.into_iter().map(move |member| (lan.clone(), member))).collect())
+}
+
+/// Returns whether a network has a port of a switch with this name.
+fn is_port(network: &Name, name: &Name) -> bool {
+    let members = Client::connect(network).and_then(|mut client| members(&mut client));
+    members.is_ok_and(|members| members.iter().any(|(_, member)| member.label == name.as_str()))
+}
+
+/// Returns the networks with a switch to which a guest has access.
+fn switches_of(client: &mut Client, guest: &Name) -> Result<BTreeSet<Name>> {
+    let is_of_guest = |member: &MemberStatus| member.grantee == *guest && member.granted && member.port.is_some();
+    Ok(members(client)?.into_iter().filter(|(_, member)| is_of_guest(member)).map(|(lan, _)| lan).collect())
+}
+
 /// Duplicates a descriptor to a large number, under which the program inherits it.
 fn inheritable(descriptor: &OwnedFd) -> Result<OwnedFd> {
-    let moved = fcntl_dupfd_cloexec(descriptor, NUMBER_MIN).context("cannot pass on a descriptor")?;
-    fcntl_setfd(&moved, FdFlags::empty()).context("cannot pass on a descriptor")?;
+    let moved = fcntl_dupfd_cloexec(descriptor, DESCRIPTOR_NUMBER_MIN)
+        .context("cannot pass a file descriptor to the program")?;
+    fcntl_setfd(&moved, FdFlags::empty()).context("cannot pass a file descriptor to the program")?;
     Ok(moved)
 }
 
 /// Returns a memory file with the library that no process can change.
 fn library() -> Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let file = memfd_create("siga-preload", flags).context("cannot create a memory file")?;
+    let file = memfd_create("siga-preload", flags).context("cannot create a memory file for the preload library")?;
     let mut file = std::fs::File::from(file);
-    file.write_all(LIBRARY).context("no memory for the library")?;
+    file.write_all(LIBRARY).context("cannot copy the preload library into memory")?;
     fcntl_add_seals(file.as_fd(), SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL)
-        .context("cannot seal the library")?;
+        .context("cannot seal the memory file of the preload library")?;
     Ok(file.into())
 }
 
@@ -128,15 +209,19 @@ fn secret(network: &Name, guest: &Name) -> Result<Secret> {
     let answers = Client::connect(network)?.request(request)?;
     let secret =
         answers.into_iter().find_map(|answer| if let Answer::Secret(secret) = answer { Some(secret) } else { None });
-    secret.ok_or_else(|| Error::environment("the control program sent no secret"))
+    secret.ok_or_else(|| Error::environment("the control program did not send the secret of the guest"))
 }
 
 /// Starts the broker. A process that ends at once starts it, so that it is no child of the program.
 fn start_broker(network: &Name, guest: &Name, channel: OwnedFd) -> Result<()> {
     let mut starter = broker_command(network, guest)?;
     starter.arg("--start").stdin(channel);
-    let status = starter.status().context("cannot start the broker")?;
-    if status.success() { Ok(()) } else { Err(Error::environment(format!("the broker did not start: {status}"))) }
+    let status = starter.status().context("cannot start the broker process")?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(Error::environment(format!("the broker process did not start: {status}")))
+    }
 }
 
 fn broker_command(network: &Name, guest: &Name) -> Result<Command> {
@@ -147,14 +232,17 @@ fn broker_command(network: &Name, guest: &Name) -> Result<Command> {
 
 /// Serves the channel that is standard input, until no process of the program is left. With `start`, starts a process that does so.
 pub(crate) fn broker(network: &Name, guest: &Name, start: bool) -> Result<()> {
-    let channel = std::io::stdin().as_fd().try_clone_to_owned().context("cannot use the channel")?;
+    let channel = std::io::stdin()
+        .as_fd()
+        .try_clone_to_owned()
+        .context("cannot duplicate the socket that connects this process with the program")?;
     if start {
         return broker_command(network, guest)?
             .stdin(channel)
             .stderr(Stdio::null())
             .spawn()
             .map(|_| ())
-            .context("cannot start the broker");
+            .context("cannot start the broker process");
     }
     rustix::process::setsid().context("cannot detach from the terminal")?;
     let secret = secret(network, guest)?;

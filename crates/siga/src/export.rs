@@ -16,6 +16,7 @@ Examples:
   siga export runs/20261120-104133-default >trials.csv
   siga export runs/* --output trials.csv
   siga export runs/* --form otava --output history.csv
+  siga export runs/new --form benchstat >new.txt          for `benchstat old.txt new.txt`
   siga export runs/* --otava-config history.csv --output otava.yaml";
 
 #[derive(Debug, Args)]
@@ -23,18 +24,19 @@ pub(crate) struct ExportArgs {
     /// Directories of the runs.
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<PathBuf>,
-    /// Set the form of the records: trials (one record for each trial and metric) or otava (one record for each run, to
-    /// find changes over time).
+    /// Set the form of the output. trials: one CSV record for each trial and figure. otava: one CSV record for each
+    /// run, for Apache Otava. benchstat: lines in the format of Go benchmarks.
     #[arg(long, default_value = "trials", value_parser = parse::<Form>)]
     form: Form,
-    /// Print the Otava configuration for a file CSV that --form otava wrote. Default: the figures.
+    /// Print a configuration of Apache Otava for this file, which `siga export --form otava` has written. Default:
+    /// print figures.
     #[arg(long, value_name = "CSV", conflicts_with = "form")]
     otava_config: Option<PathBuf>,
-    /// Set the method of CPU accounting: profile, subtract or tick. The runs must contain the data of the method.
-    /// Default: the best method.
+    /// Select how siga divides CPU time between client, router and server: profile, subtract or tick. The runs must
+    /// contain the measurements that this method needs. Default: the most accurate method that each run allows.
     #[arg(long, value_parser = axes::method)]
     accounting: Option<AccountingMethod>,
-    /// Write to this file. siga replaces an existing file only if siga wrote it. Default: standard output.
+    /// Write to this file. siga replaces an existing file only if siga has written it. Default: standard output.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }

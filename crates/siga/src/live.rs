@@ -16,6 +16,10 @@ pub(crate) struct Live {
     bar: ProgressBar,
     /// The mark at the end of each row if the machine is emulated.
     mark: String,
+    /// The name of the host, in a run on several hosts.
+    host: String,
+    /// The host that the last text was about.
+    said: String,
 }
 
 impl Live {
@@ -26,14 +30,18 @@ impl Live {
             bar.set_style(style);
         }
         let mark = if emulated { format!("  {EMULATED}") } else { String::new() };
-        Self { bar, mark }
+        Self { bar, mark, host: String::new(), said: String::new() }
     }
 
     pub(crate) fn end(&self) {
         self.bar.finish_and_clear();
     }
 
-    fn say(&self, text: &str) {
+    fn say(&mut self, text: &str) {
+        if self.said != self.host {
+            self.said.clone_from(&self.host);
+            self.bar.suspend(|| crate::note(&format!("\n{}:", self.host)));
+        }
         self.bar.suspend(|| crate::note(text));
     }
 
@@ -47,7 +55,7 @@ impl Live {
 impl Watch for Live {
     fn begins(&mut self, cell: &Cell, progress: &Progress) {
         self.show(progress);
-        self.bar.set_message(siga_model::text::name(&cell.to_string()));
+        self.bar.set_message(siga_model::text::name(&format!("{} {cell}", self.host)));
         self.bar.tick();
     }
 
@@ -56,7 +64,8 @@ impl Watch for Live {
         if progress.round > 0 {
             return;
         }
-        self.say(&format!("{}{}", siga_report::first_trial(trial), self.mark));
+        let text = format!("{}{}", siga_report::first_trial(trial), self.mark);
+        self.say(&text);
         for flag in &trial.flags {
             self.say(&format!("  caution: {flag}"));
         }
@@ -76,5 +85,9 @@ impl Watch for Live {
 
     fn note(&mut self, text: &str) {
         self.say(&format!("note: {text}"));
+    }
+
+    fn host(&mut self, name: &str) {
+        name.clone_into(&mut self.host);
     }
 }

@@ -2,6 +2,7 @@
 
 mod again;
 mod axes;
+mod cni;
 mod compare;
 mod doctor;
 mod exec;
@@ -9,6 +10,8 @@ mod export;
 mod live;
 mod measure;
 mod net;
+mod netns;
+mod on;
 mod report;
 
 use axes::{Axes, Reach};
@@ -31,7 +34,7 @@ const VERSION: &str =
 /// Whether progress and notes are printed.
 static IS_QUIET: AtomicBool = AtomicBool::new(false);
 
-/// Measure what a network hop costs, and whether a change helped.
+/// Measure network paths and commands, and judge whether a change made them faster.
 #[derive(Debug, Parser)]
 #[command(
     name = "siga",
@@ -39,31 +42,37 @@ static IS_QUIET: AtomicBool = AtomicBool::new(false);
     propagate_version = true,
     arg_required_else_help = true,
     after_help = "Examples:\n  \
-        siga run                                    compare siga's own network with the kernel's (at most four minutes)\n  \
-        siga run hop                                measure what a router costs on this host\n  \
-        siga run --quick                            check in some seconds that siga can run the default plan\n  \
+        siga run                                    compare siga's own network with the kernel's (4 minutes)\n  \
+        siga run hop                                measure how much latency and CPU time a router adds\n  \
+        siga run --quick                            check in a few seconds that siga can measure here\n  \
         siga run --path veth,bridge --clients 1,10 --workload rr-200-1000,strg-20m\n  \
-        siga run --command 'gzip -9 -c FILE'        measure a command: time, and CPU time by process\n  \
+        siga run --command 'gzip -9 -c FILE'        measure how long a command takes, and its CPU time\n  \
         siga run --client netns:blue --server pid:4711 --workload crr-64-8k\n  \
         siga show runs/DIR --format json            print a run again as JSON\n  \
         siga compare runs/BEFORE runs/AFTER         list what became better or worse\n  \
+        siga run compilers --on local,ssh:HOST      compare this host with another one\n  \
         siga report runs/DIR                        write one HTML file with tables and charts\n  \
-        siga export runs/* --output trials.csv      write every trial of several runs for other programs\n  \
-        siga published 5                            print a table of the z/VM report that siga follows\n  \
-        siga net up topologies/figure-1.toml        start a virtual network with guests, a router and HiperSockets\n  \
+        siga export runs/* --output trials.csv      write the figures of several runs as CSV\n  \
+        siga published 5                            print table 5 of the published z/VM reports\n  \
+        siga net up topologies/figure-1.toml        start the virtual network that this file describes\n  \
         siga doctor                                 check what this host can measure, and how accurately\n\n\
         Environment variables:\n  \
-        NO_COLOR           show verdicts without colours, also on terminals\n  \
-        COLUMNS            the width of tables if the width of the terminal is unknown; by default 120 in files and pipes\n  \
-        SIGA_RUN_DIR       the directory of virtual networks; by default $XDG_RUNTIME_DIR/siga, otherwise /tmp/siga-UID\n  \
-        SIGA_EXEC_LOG      a log file of calls that `siga exec` cannot carry out with the sockets of a guest\n  \
-        XDG_CONFIG_HOME    the directory with siga/config.toml; by default ~/.config\n  \
-        TMPDIR             the directory for the networks of a measurement; by default /tmp\n  \
-        PATH               where siga finds nft, ssh, and the programs of `siga exec`\n\n\
-        Exit status: 0 success, 1 regression, 2 usage error, 3 unsuitable environment, 4 incomplete."
+        NO_COLOR           if set, siga prints verdicts without colours\n  \
+        COLUMNS            width of tables in files, pipes, and terminals of unknown width\n  \
+        SIGA_RUN_DIR       directory for the files of virtual networks (default: $XDG_RUNTIME_DIR/siga)\n  \
+        SIGA_EXEC_LOG      file to which `siga exec` appends each socket call that it does not support\n  \
+        XDG_CONFIG_HOME    directory that contains siga/config.toml (default: ~/.config)\n  \
+        TMPDIR             directory for temporary files and sockets of a run (default: /tmp)\n  \
+        PATH               directories in which siga looks for nft, ssh, and programs of `siga exec`\n\n\
+        Exit status:\n  \
+        0  success\n  \
+        1  `siga compare --fail-on` found a figure that is worse\n  \
+        2  an option, a plan or another input file is wrong\n  \
+        3  this host lacks something that the command needs, such as a privilege or a program\n  \
+        4  the results are incomplete"
 )]
 struct Cli {
-    /// Print no progress and no notes, only results and errors.
+    /// Print only results and errors, without progress and notes.
     #[arg(short, long, global = true)]
     quiet: bool,
     #[command(subcommand)]
@@ -72,14 +81,16 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Measure network paths, or commands.
+    /// Measure network paths or commands.
     ///
-    /// Without arguments, siga runs the default plan. It compares siga's own network with the kernel's network, both
-    /// with a router between client and server. Each setting can be an option or part of a plan. Commas separate the
-    /// values of lists.
+    /// Without arguments, siga runs the default plan. The default plan compares siga's own network with the
+    /// kernel's network; in both, a router is between client and server.
+    ///
+    /// A plan is a file that says what to measure. Options replace the values in the plan. To give several values
+    /// to an option, separate them with commas.
     #[command(after_help = axes::HELP)]
     Run(Box<measure::RunArgs>),
-    /// Print the cells that a plan measures, the duration, and every command that a run executes.
+    /// Print what a plan measures, how long a run takes, and which commands the run executes.
     #[command(after_help = axes::PLAN_HELP)]
     Plan {
         /// The plan and its axes.
@@ -88,11 +99,11 @@ enum Command {
         /// The command that reaches other hosts.
         #[command(flatten)]
         reach: Reach,
-        /// Print the JSON Schema of plans instead.
+        /// Print only the JSON Schema of plan files.
         #[arg(long)]
         schema: bool,
     },
-    /// Show the results of a run, which may be finished, interrupted or still running.
+    /// Show the results of a run. The run can be finished, interrupted or still running.
     #[command(after_help = "\
 Examples:
   siga show runs/20261120-104133-default
@@ -104,49 +115,55 @@ Examples:
         /// Set the output format: text, json, csv or md.
         #[arg(long, default_value = "text", value_parser = parse::<Format>)]
         format: Format,
-        /// Set the layout of the tables: plain, or zvm for the layout of z/VM's reports.
+        /// Set the layout of the tables: plain (siga's own layout) or zvm (the layout of the z/VM performance
+        /// reports).
         #[arg(long, default_value = "plain", value_parser = parse::<Layout>)]
         layout: Layout,
-        /// Set the method of CPU accounting: profile, subtract or tick. The run must contain the data of the method.
-        /// Default: the best method.
+        /// Select how siga divides CPU time between client, router and server: profile, subtract or tick. The run
+        /// must contain the measurements that this method needs. Default: the most accurate method that the run
+        /// allows.
         #[arg(long, value_parser = axes::method)]
         accounting: Option<AccountingMethod>,
     },
-    /// Print the JSON Schema of a file or of an output.
+    /// Print the JSON Schema of plan files, level files, or results.
     #[command(after_help = "\
 Examples:
-  siga schema plan >plan.schema.json          complete and check plans in an editor
-  siga schema result                          describe the output of `siga show DIR --format json`")]
+  siga schema plan >plan.schema.json          for an editor that checks plan files
+  siga schema result                          for a program that reads the output of `siga show DIR --format json`")]
     Schema {
-        /// File or output that the schema describes.
+        /// Kind of file or output that the schema describes.
         kind: Schema,
     },
-    /// Write a report of one or several runs as one HTML file with verdicts, environment, tables and charts.
+    /// Write an HTML report of one or more runs, with verdicts, tables and charts.
     ///
-    /// The file contains all its data and works offline.
+    /// The report is one file, and needs no network to be shown.
     #[command(after_help = "\
 Examples:
   siga report runs/20261120-104133-default
   siga report runs/before runs/after -o change.html
   siga report --published -o published.html")]
     Report(report::ReportArgs),
-    /// Compare two runs, or two levels or paths of one run.
+    /// Compare several runs, or the levels, paths or MTUs of one run.
     #[command(after_help = compare::HELP)]
     Compare(compare::CompareArgs),
-    /// Write the figures of runs for other programs, as CSV.
+    /// Write the figures of runs for other programs, for example as CSV.
     ///
-    /// The form `trials` has one record for each trial and metric, for DuckDB, R or a spreadsheet. The form `otava` has
-    /// one record for each run, in which Apache Otava finds changes. docs/export.md describes the columns.
+    /// The form `trials` has one CSV record for each trial and figure, for example for DuckDB, R or a spreadsheet.
+    /// The form `otava` has one CSV record for each run; the program Apache Otava finds changes between these
+    /// records. docs/export.md describes the columns.
     #[command(after_help = export::HELP)]
     Export(export::ExportArgs),
-    /// Print the published z/VM tables whose method siga follows. siga computes them again from inferred inputs.
+    /// Print the tables of the published z/VM performance reports.
+    ///
+    /// siga's measurements follow the method of these reports. The reports do not contain the counters from which
+    /// their tables were computed. siga infers the counters, and computes the tables from them.
     #[command(after_help = "\
 Examples:
   siga published                              list the tables
   siga published 5
   siga published vctc-1 --format csv")]
     Published {
-        /// Name of the table: 1 to 18, vctc-1 or vctc-2. Default: a list of the tables.
+        /// Name of the table: 1 to 18, vctc-1 or vctc-2. Default: print the list of tables.
         table: Option<String>,
         /// Set the output format: text, json, csv or md.
         #[arg(long, default_value = "text", value_parser = parse::<Format>)]
@@ -154,20 +171,30 @@ Examples:
     },
     /// Check what this host can measure, and how accurately.
     ///
-    /// siga tries each feature. For each missing feature, siga prints the effect on measurements and how to fix it.
-    /// This takes about ten seconds.
+    /// siga tests each feature of the host that measurements can use. For each missing feature, siga prints the
+    /// effect on measurements and how to fix it. The check takes about ten seconds.
     #[command(after_help = "\
 Examples:
   siga doctor
   siga doctor --format json
-  siga doctor --calibrate                     check that siga measures planted costs (minutes)")]
+  siga doctor --calibrate                     check that siga finds CPU costs that it adds itself (takes minutes)")]
     Doctor(doctor::DoctorArgs),
     /// Start, inspect and stop virtual networks of guests on this host.
     #[command(subcommand, after_help = net::HELP)]
     Net(net::NetCommand),
-    /// Run a program with the sockets of a guest.
+    /// Make a network namespace at a port of a virtual network, and run a command in it.
     ///
-    /// The program runs unmodified; its TCP and UDP sockets use the TCP/IP stack of the guest.
+    /// The command uses the TCP/IP stack of the host's kernel, and its traffic goes to a virtual switch or Guest LAN.
+    #[command(after_help = netns::HELP)]
+    Netns(netns::NetnsArgs),
+    /// Join a container to a virtual network, as a plug-in of the Container Network Interface (CNI).
+    ///
+    /// A container runtime sets the environment and writes the configuration to standard input.
+    #[command(after_help = cni::HELP)]
+    Cni,
+    /// Run an unmodified program on the TCP/IP stack of a guest.
+    ///
+    /// The TCP and UDP sockets of the program use the guest's stack instead of the kernel's.
     #[command(after_help = exec::HELP)]
     Exec(exec::ExecArgs),
     /// Attach the processes of a program to a guest (siga itself starts it).
@@ -197,6 +224,19 @@ Examples:
         #[arg(long)]
         unlink: bool,
     },
+    /// Measure trials on this host for a run on several hosts (siga itself starts it).
+    #[command(hide = true)]
+    Measurer {
+        /// Network namespace to enter.
+        #[arg(long)]
+        net: Option<PathBuf>,
+        /// User namespace to enter first.
+        #[arg(long)]
+        user: Option<PathBuf>,
+        /// Remove the program file.
+        #[arg(long)]
+        unlink: bool,
+    },
     /// Run a command of a plan again and again (siga itself starts it).
     #[command(hide = true, name = "command-runner")]
     RunCommands,
@@ -208,11 +248,11 @@ Examples:
 /// What `siga schema` describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Schema {
-    /// The file of a plan.
+    /// A plan file.
     Plan,
-    /// The file of a level.
+    /// A level file.
     Level,
-    /// The report of a run as JSON.
+    /// The results of a run, as `siga show DIR --format json` prints them.
     Result,
 }
 
@@ -227,10 +267,15 @@ impl Schema {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    IS_QUIET.store(cli.quiet, Ordering::Relaxed);
-    match run(cli.command) {
-        Ok(()) => ExitCode::SUCCESS,
+    let outcome = if cni::is_called() {
+        cni::run()
+    } else {
+        let cli = Cli::parse();
+        IS_QUIET.store(cli.quiet, Ordering::Relaxed);
+        run(cli.command)
+    };
+    match outcome {
+        Ok(status) => status,
         Err(error) => {
             tell(&format!("siga: {error}"));
             ExitCode::from(error.exit_status())
@@ -238,7 +283,15 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<()> {
+/// Carries out a command. Returns the exit status of a command that succeeds or has printed its own error.
+fn run(command: Command) -> Result<ExitCode> {
+    if let Command::Cni = command {
+        return cni::run();
+    }
+    run_plain(command).map(|()| ExitCode::SUCCESS)
+}
+
+fn run_plain(command: Command) -> Result<()> {
     match command {
         Command::Run(args) => measure::run(&args),
         Command::Plan { schema: true, .. } => print(Schema::Plan.text()),
@@ -253,10 +306,15 @@ fn run(command: Command) -> Result<()> {
         Command::Published { table, format } => print(&siga_report::zvm::published::render(table.as_deref(), format)?),
         Command::Doctor(args) => doctor::run(&args),
         Command::Net(command) => net::run(command),
+        Command::Netns(args) => netns::run(&args),
+        Command::Cni => cni::run().map(drop),
         Command::Exec(args) => exec::run(&args),
         Command::ExecBroker { network, guest, start } => exec::broker(&network, &guest, start),
         Command::Agent { net, user, sockmap, unlink } => {
             siga_measure::agent::run(&AgentOptions { net, user, sockmap, unlink })
+        }
+        Command::Measurer { net, user, unlink } => {
+            siga_measure::run::measurer::serve(&AgentOptions { net, user, unlink, sockmap: None })
         }
         Command::RunCommands => siga_measure::command::run(),
         Command::NamespaceHolder => siga_measure::path::holder::hold(),

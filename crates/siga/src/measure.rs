@@ -3,10 +3,11 @@
 use crate::again;
 use crate::axes::{Axes, Reach};
 use crate::live::Live;
-use crate::{note, parse, print, print_run};
+use crate::{note, on, parse, print, print_run};
 use clap::Args;
 use siga_measure::commands::{self, Step};
 use siga_measure::cpu::profile::Profiler;
+use siga_measure::needs::skip_lacking;
 use siga_measure::run::{self, Ended, Series};
 use siga_measure::{host, interrupt, limits, place};
 use siga_model::error::{Error, IoContext, Result};
@@ -22,28 +23,30 @@ use std::time::{Duration, SystemTime};
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
-    axes: Axes,
+    pub(crate) axes: Axes,
     #[command(flatten)]
-    reach: Reach,
-    /// Write the run to this directory. Default: a new directory in runs/.
+    pub(crate) reach: Reach,
+    /// Write the results to this directory. With --on, write the run of each place to its own directory inside this
+    /// directory. Default: a new directory in runs/.
     #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// Resume the interrupted run in this directory; finished trials are kept. A run over ssh needs --ssh again, and a
-    /// run of commands needs its whole command line again. Default: start a new run.
-    #[arg(long, value_name = "DIR", conflicts_with = "out")]
+    pub(crate) out: Option<PathBuf>,
+    /// Resume the interrupted run in this directory. siga keeps the finished trials. If the run uses other hosts,
+    /// also set --ssh. If the run measures commands, also repeat all options of the original command line. Default:
+    /// start a new run.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "on"])]
     resume: Option<PathBuf>,
     /// Set the output format: text, json, csv or md.
     #[arg(long, default_value = "text", value_parser = parse::<Format>)]
-    format: Format,
-    /// Set the layout of the tables: plain, or zvm for the layout of z/VM's reports.
-    #[arg(long, default_value = "plain", value_parser = parse::<Layout>)]
+    pub(crate) format: Format,
+    /// Set the layout of the tables: plain (siga's own layout) or zvm (the layout of the z/VM performance reports).
+    #[arg(long, default_value = "plain", conflicts_with = "on", value_parser = parse::<Layout>)]
     layout: Layout,
-    /// Write a time series while the run goes on: a line of JSON for each interval of each trial, to series.jsonl in the run
-    /// directory. The shortest interval is 100ms. Default: none.
-    #[arg(long, value_name = "TIME", value_parser = interval)]
+    /// During each trial, write one line of JSON per interval to the file series.jsonl in the run directory (a time
+    /// series). TIME is the length of an interval, at least 100ms. Default: no time series.
+    #[arg(long, value_name = "TIME", conflicts_with = "on", value_parser = interval)]
     interval: Option<Duration>,
-    /// Append the time series to this file too, or with - write it to standard output; the report then goes to standard error.
-    /// Default: only the run directory.
+    /// Also append the time series of --interval to this file. With -, siga writes the time series to standard
+    /// output, and the report to standard error. Default: write it only to the run directory.
     #[arg(long, value_name = "FILE", requires = "interval")]
     series: Option<PathBuf>,
 }
@@ -52,7 +55,7 @@ pub(crate) struct RunArgs {
 fn interval(text: &str) -> std::result::Result<Duration, String> {
     let range = limits::INTERVAL_MIN..=Duration::from_secs(3_600);
     let time = humantime::parse_duration(text).ok().filter(|time| range.contains(time));
-    time.ok_or_else(|| "a time from 100ms to 1h, such as 1s".into())
+    time.ok_or_else(|| "use a time from 100ms to 1h, such as 1s".into())
 }
 
 /// Opens the outputs of the time series, if the user wants one.
@@ -83,6 +86,9 @@ struct Begun {
 /// Measures, then prints the report.
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
     interrupt::catch_interrupts()?;
+    if !args.reach.on.is_empty() {
+        return on::run(args);
+    }
     let environment = host::environment();
     announce(&environment);
     let mut live = Live::new(environment.is_emulated());
@@ -125,7 +131,7 @@ pub(crate) fn announce(environment: &Environment) {
 }
 
 /// Fails if a trial or a cell has no figure.
-fn verdict(ended: &Ended) -> Result<()> {
+pub(crate) fn verdict(ended: &Ended) -> Result<()> {
     let Ended { run, failed, died, .. } = ended;
     let matrix = run.plan.matrix()?;
     let all = matrix.cells.len() + matrix.skipped.len();
@@ -137,10 +143,24 @@ fn verdict(ended: &Ended) -> Result<()> {
         (0, 0) => Ok(()),
         (0, 1) => Err(Error::incomplete("1 trial has no figure").hint(again())),
         (0, _) => Err(Error::incomplete(format!("{failed} trials have no figure")).hint(again())),
-        (..) if *died > 0 => Err(Error::incomplete(text).hint(again())),
-        (..) if missing == all => Err(Error::environment(text).hint("`siga doctor` lists what this host lacks")),
         (..) => {
-            Err(Error::incomplete(text).hint("the report lists the reasons; `siga doctor` lists what this host lacks"))
+            let measured = run.cells();
+            let lost = matrix.cells.iter().filter(|cell| !measured.contains(cell));
+            let (commands, paths): (Vec<_>, Vec<_>) = lost.partition(|cell| cell.workload.is_command());
+            let hint = match (commands.as_slice(), paths.as_slice()) {
+                ([_, ..], []) => {
+                    "the report lists the reasons; start the command by hand to find the error, then change the command or the plan".to_owned()
+                }
+                (..) if *died > 0 => again(),
+                ([], _) if missing == all => "`siga doctor` lists what this host lacks".to_owned(),
+                (..) => "the report lists the reasons; `siga doctor` lists what this host lacks".to_owned(),
+            };
+            let error = if missing == all && commands.is_empty() && *died == 0 {
+                Error::environment(text)
+            } else {
+                Error::incomplete(text)
+            };
+            Err(error.hint(hint))
         }
     }
 }
@@ -148,13 +168,9 @@ fn verdict(ended: &Ended) -> Result<()> {
 /// Checks the plan and what it needs, then makes its run directory.
 fn start(args: &RunArgs, environment: &Environment, live: &mut Live) -> Result<Begun> {
     let mut plan = args.axes.plan()?;
-    let ssh = args.reach.command(&plan.hosts(&plan.matrix()?))?;
+    let ssh = args.reach.of_plan(&plan, &plan.matrix()?)?;
     let now = SystemTime::now();
-    if plan.seed.is_none() {
-        let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        // The seed must fit into TOML's signed integers, because the plan is written to the run directory.
-        plan.seed = Some(u64::from(since.subsec_nanos()));
-    }
+    seed(&mut plan, now);
     let profiler = run::profiler(&plan, live)?;
     let (store, run) = match &args.out {
         Some(directory) => Store::create(directory, &plan, environment)?,
@@ -163,20 +179,34 @@ fn start(args: &RunArgs, environment: &Environment, live: &mut Live) -> Result<B
     Ok(Begun { store, run, ssh, profiler })
 }
 
+/// Sets the seed of a plan that has none.
+pub(crate) fn seed(plan: &mut Plan, now: SystemTime) {
+    if plan.seed.is_none() {
+        let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        // The seed must fit into TOML's signed integers, because the plan is written to the run directory.
+        plan.seed = Some(u64::from(since.subsec_nanos()));
+    }
+}
+
 /// Returns a path such as `runs/20261120-104133-default`.
-fn new_directory(plan: &Plan, now: SystemTime) -> PathBuf {
+pub(crate) fn new_directory(plan: &Plan, now: SystemTime) -> PathBuf {
     let time = humantime::format_rfc3339_seconds(now).to_string();
     let digits: String = time.chars().filter(char::is_ascii_digit).collect();
-    let name: String = plan.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-    Path::new("runs").join(format!("{}-{}-{name}", &digits[..8], &digits[8..]))
+    Path::new("runs").join(format!("{}-{}-{}", &digits[..8], &digits[8..], file_name(&plan.name)))
+}
+
+/// Returns a name for a file: letters and digits, and a hyphen for each other character.
+pub(crate) fn file_name(text: &str) -> String {
+    text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
 }
 
 /// Prints the matrix of a plan, its duration, and the commands that it executes.
 pub(crate) fn plan(axes: &Axes, reach: &Reach) -> Result<()> {
     announce(&host::environment());
     let plan = axes.plan()?;
-    let matrix = plan.matrix()?;
-    let steps = commands::of(&plan, &matrix, &reach.command(&plan.hosts(&matrix))?)?;
+    let mut matrix = plan.matrix()?;
+    skip_lacking(&plan, &mut matrix);
+    let steps = commands::of(&plan, &matrix, &reach.on, &reach.of_plan(&plan, &matrix)?)?;
     let run::Extent { rounds, time, .. } = run::estimate(&plan, &matrix);
     let mut out = String::new();
     if !plan.question.is_empty() {
@@ -191,16 +221,21 @@ pub(crate) fn plan(axes: &Axes, reach: &Reach) -> Result<()> {
     let words = |time: Duration| humantime::format_duration(Duration::from_secs(time.as_secs().max(1))).to_string();
     let (least, most) = (words(time.0), words(time.1));
     let cells = matrix.cells.len();
+    let longer = if matrix.cells.iter().any(|cell| cell.workload.is_command()) {
+        format!(", or longer if an execution of a command takes more than {} s", plan.seconds)
+    } else {
+        String::new()
+    };
     let _ = match rounds {
         (rounds, most_rounds) if rounds == most_rounds => {
-            writeln!(out, "\n{cells} cells, {rounds} rounds of trials, about {most}")
+            writeln!(out, "\n{cells} cells, {rounds} rounds of trials, duration: about {most}{longer}")
         }
         (fewest, most_rounds) => writeln!(
             out,
-            "\n{cells} cells, {fewest} to {most_rounds} rounds of trials until the comparisons are clear, about {least} to {most}"
+            "\n{cells} cells, {fewest} to {most_rounds} rounds of trials (until the comparisons are clear), duration: about {least} to {most}{longer}"
         ),
     };
-    out += "\nA run of this plan executes these commands as your user:\n";
+    out += "\nA run of this plan executes these commands with your permissions:\n";
     for Step { line, about } in steps {
         let _ = writeln!(out, "  {line}\n      {about}");
     }

@@ -13,15 +13,15 @@ use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// Directories of the runs. For a single run, the report compares its levels or paths. For several runs, it
-    /// compares each with the first.
+    /// Directories of the runs. With one directory, the report compares the levels or paths of this run. With
+    /// several directories, it compares each run with the first run.
     #[arg(value_name = "RUN", required_unless_present = "published", conflicts_with = "published")]
     runs: Vec<PathBuf>,
-    /// Write a report about the published z/VM tables whose method siga follows, with charts that the source omits.
+    /// Write a report with the tables of the published z/VM performance reports, and with charts of their figures.
     #[arg(long)]
     published: bool,
-    /// Write to this file. Default: report.html in the directory of the first run, or published.html in the current
-    /// directory.
+    /// Write to this file. Default: report.html in the directory of the first run; with --published, published.html in
+    /// the current directory.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }

@@ -8,7 +8,7 @@ use siga_measure::doctor::{CheckState, Examination, Group, Part, Report};
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, SystemTime};
@@ -109,9 +109,9 @@ fn age(path: &Path) {
     file.set_modified(SystemTime::now() - Duration::from_secs(3_600)).unwrap();
 }
 
-/// Starts a namespace holder as siga does, but with a parent that is not siga.
-fn orphan(program: &Path, directory: &Path) -> Child {
-    let mut command = as_user(program, directory, &["namespace-holder"]);
+/// Starts a process as a run of siga does, but with a parent that is not siga.
+fn orphan(program: &Path, directory: &Path, role: &str) -> Child {
+    let mut command = as_user(program, directory, &[role]);
     command.arg0("/proc/self/exe").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
 }
 
@@ -123,7 +123,7 @@ fn doctor_removes_leftovers_of_a_crash_and_nothing_that_is_in_use() {
     }
     let (directory, program) = stage();
     let place = directory.path();
-    let mut lost = orphan(&program, place);
+    let mut lost = ["namespace-holder", "measurer"].map(|role| orphan(&program, place, role));
     let copy = place.join("siga.Ab3dE6gH9j");
     copy_program(&copy);
     chown(&copy, Some(USER), Some(USER)).unwrap();
@@ -137,9 +137,16 @@ fn doctor_removes_leftovers_of_a_crash_and_nothing_that_is_in_use() {
     let Part::Cleaning(cleaning) = report(&output).part else { panic!("{output:?}") };
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let found: Vec<&str> = cleaning.found.iter().map(|removed| removed.what.as_str()).collect();
-    assert_eq!(found, [format!("process {} (siga namespace-holder)", lost.id()), copy.display().to_string()]);
+    let [holder, measurer] = &lost;
+    let mut expected = vec![
+        format!("process {} (siga namespace-holder)", holder.id()),
+        format!("process {} (siga measurer)", measurer.id()),
+        copy.display().to_string(),
+    ];
+    expected[..2].sort();
+    assert_eq!(found, expected);
     assert!(!copy.exists());
-    assert!(lost.wait().unwrap().signal().is_some(), "the orphan was ended");
+    assert!(lost.iter_mut().all(|orphan| orphan.try_wait().unwrap().is_some()), "the orphans were ended");
 
     let status = run.wait().unwrap();
     let mut said = String::new();

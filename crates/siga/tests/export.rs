@@ -184,7 +184,7 @@ fn an_otava_export_is_ordered_by_time_with_medians_and_a_configuration() {
     };
     copy(&bench, "late", "later", "trials.jsonl", no_stream);
     let holes = bench.run("export late early later --form otava").ok();
-    assert!(holes.err.contains("columns lack a value"), "{holes}");
+    assert!(holes.err.contains("columns, because they have no value"), "{holes}");
     let rows = records(&holes.out);
     let config = bench.run("export late early later --otava-config history.csv").ok().out;
     assert!(config.contains("file: \"history.csv\"") && config.contains("time_column: time"), "{config}");
@@ -245,14 +245,14 @@ fn export_names_a_directory_that_is_damaged_or_not_a_run() {
         ("export absent --form table", &["unknown form `table`", "trials, otava"]),
         ("export absent --form otava --otava-config x.csv", &["cannot be used with"]),
         ("export absent --accounting guess", &["profile, subtract or tick"]),
-        ("export absent other/absent", &["both named `absent`", "other/absent"]),
+        ("export absent other/absent", &["the same name `absent`", "other/absent"]),
     ] {
         bench.run(arguments).refused(2, words);
     }
     if !small(&bench) {
         return;
     }
-    bench.run("export run ./run/").refused(2, &["both named `run`"]);
+    bench.run("export run ./run/").refused(2, &["the same name `run`"]);
     copy(&bench, "run", "line", "trials.jsonl", |text| text.replacen("\"cell\"", "\"\u{0}\"", 1));
     bench.run("export run line").refused(3, &["line/trials.jsonl line 1", "remove the line"]);
     copy(&bench, "run", "environment", "environment.json", |text| text[..text.len() / 2].to_owned());
@@ -295,7 +295,7 @@ fn export_names_runs_without_trials_and_writes_no_empty_file() {
     }
     bench.run("export unsound").ok();
     let ended = bench.run("export unsound --form otava");
-    assert!(ended.err.contains("note: unsound contains no trial without flaws"), "{ended}");
+    assert!(ended.err.contains("note: siga does not export run unsound, because all its trials have flaws"), "{ended}");
     ended.refused(4, &["none of these runs"]);
 }
 

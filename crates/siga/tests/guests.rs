@@ -64,6 +64,48 @@ fn applications_of_guests_are_accounted_apart_from_their_stacks() {
     assert_nothing_left(&bench, &[]);
 }
 
+#[test]
+fn paths_through_a_switch_are_measured_and_the_switch_is_part_of_the_control_program() {
+    let bench = Bench::new();
+    let paths =
+        "guestlan-hipers,guestlan-hipers-routed,guestlan-qdio,guestlan-qdio-routed,vswitch,vswitch-routed,vswitch-iucv";
+    measure(&bench, &format!("--path {paths} --workload rr-200-1000,strg-20m,udp-rr:64/64 --clients 3"));
+    let json: Value = serde_json::from_str(&bench.run("show run --format json").ok().out).unwrap();
+    let cells = json["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), 7 * 3);
+    for cell in cells {
+        let path = cell["path"].as_str().unwrap();
+        let mtu = [("guestlan-hipers", 57_344), ("guestlan-qdio", 32_768), ("vswitch", 9_000)];
+        let mtu = mtu.iter().find(|(prefix, _)| path.starts_with(prefix)).unwrap().1;
+        assert!(cell["rate"].as_f64().unwrap() > 0.0 && cell["mtu"] == mtu, "{cell:#}");
+        assert_adds_up(cell);
+    }
+    // The switch copies every frame, so the control program's part is not negligible.
+    let copies = |cell: &Value| cell["cpu"]["guests"]["cp"]["total"].as_f64().unwrap() > 0.0;
+    assert!(cells.iter().filter(|cell| cell["workload"] == "strg-20m").all(copies), "{cells:#?}");
+    assert_nothing_left(&bench, &[]);
+}
+
+#[test]
+fn namespaces_at_a_switch_are_measured_as_ends_of_a_path() {
+    let bench = Bench::new();
+    if fs::File::options().read(true).write(true).open("/dev/net/tun").is_err() {
+        println!("skipped, because /dev/net/tun cannot be opened");
+        return;
+    }
+    let paths = "vswitch-netns,vswitch-routed-netns,vswitch-mixed,vswitch-routed-mixed,bridge";
+    for ipv6 in ["", "--ipv6"] {
+        let workloads = "rr-200-1000,crr-64-8k,strg-20m,udp-rr:64/64";
+        measure(&bench, &format!("--path {paths} --workload {workloads} --mtu 1500 --clients 2 {ipv6}"));
+        let json: Value = serde_json::from_str(&bench.run("show run --format json").ok().out).unwrap();
+        let cells = json["cells"].as_array().unwrap();
+        assert_eq!(cells.len(), 5 * 4);
+        assert!(cells.iter().all(|cell| cell["rate"].as_f64().unwrap() > 0.0), "{cells:#?}");
+        fs::remove_dir_all(bench.path("run")).unwrap();
+    }
+    assert_nothing_left(&bench, &[]);
+}
+
 /// Measures short trials of every workload on some paths, and checks each cell. Returns the cells.
 fn measured(bench: &Bench, paths: [&str; 4], io: &str) -> Vec<Value> {
     measure(bench, &format!("--path {} --workload {WORKLOADS} --clients 3", paths.join(",")));
@@ -173,29 +215,43 @@ fn a_blocking_guest_hardly_polls_and_an_adaptive_guest_does() {
 #[test]
 fn sleeping_partners_are_colocated_unless_colocation_is_off() {
     const IUCV: &str = "hipersockets-routed-iucv";
+    // A thread that waits less often than this per second does not move.
+    const WAITS_LEAST: u64 = 2_000;
     if sched_getaffinity(None).unwrap().count() < 2 {
         println!("skipped: all run on one CPU anyway");
         return;
     }
     let bench = Bench::new();
-    // Returns the co-locations of the ends and the router together. Concurrent tests, or a build without optimisation, can give a
-    // guest too little or too much work. Such a guest is not moved.
-    let colocated = |path: &str, level: &str| -> u64 {
+    // Returns the co-locations of the ends and the router together, and the transactions per second. Concurrent tests, or a build
+    // without optimisation, can give a guest too little or too much work. Such a guest is not moved.
+    let colocated = |path: &str, level: &str| -> (u64, u64) {
         measure(&bench, &format!("--path {path} --workload rr-1-1 --clients 1 --level {level}"));
-        let guests = &bench.trials().remove(0)["cpu"]["guests"];
+        let trial = bench.trials().remove(0);
+        let guests = &trial["cpu"]["guests"];
         fs::remove_dir_all(bench.path("run")).unwrap();
         let of = |times: &Value| times["colocated_ns"].as_u64().unwrap();
         let router = if path == IUCV { 0 } else { of(&guests["router"][1]) };
-        of(&guests["client"]) + of(&guests["server"]) + router
+        let rate =
+            trial["client"]["transactions"].as_u64().unwrap() * 1_000_000_000 / trial["elapsed_ns"].as_u64().unwrap();
+        (of(&guests["client"]) + of(&guests["server"]) + router, rate)
     };
 
     let sleeps = "430-adaptive_waiting";
     for path in ["hipersockets-routed", IUCV] {
-        let begun = Instant::now();
-        while colocated(path, sleeps) == 0 {
-            assert!(begun.elapsed() < Duration::from_secs(120), "{path}");
+        let (begun, mut fastest) = (Instant::now(), 0);
+        loop {
+            let (moved, rate) = colocated(path, sleeps);
+            fastest = fastest.max(rate);
+            if moved > 0 {
+                break;
+            }
+            if begun.elapsed() > Duration::from_secs(60) && fastest < WAITS_LEAST {
+                println!("skipped {path}, because this host is too slow: {fastest} transactions per second");
+                break;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(120), "{path}: {fastest} transactions per second");
         }
-        assert_eq!(colocated(path, &format!("{sleeps}-colocate")), 0, "{path}");
+        assert_eq!(colocated(path, &format!("{sleeps}-colocate")).0, 0, "{path}");
     }
 }
 
@@ -227,15 +283,14 @@ fn the_default_plan_compares_the_network_of_siga_with_that_of_the_kernel() {
     assert_eq!(bench.run("show run").ok().out, ended.out);
     assert!(
         ended.err.contains(
-            "note: 2 trials cannot decide each of 3 main figures; at least 7 trials are needed: use --trials 7"
+            "note: 2 trials cannot give a verdict on each of 3 main figures; at least 7 trials are needed: use --trials 7"
         ),
         "{ended}"
     );
     bench.undisturb("run", 2);
     let ended = bench.run("show run").ok();
     // Two trials give no verdict, so the first sentence claims none. The note before the run says how many trials decide.
-    let first =
-        "siga's network against the kernel's, in rate and CPU time: better in 0 of 2 figures, inconclusive in 2.";
+    let first = "siga's network compared with the kernel's: rate better in 0 of 1 cells, inconclusive in 1; CPU time better in 0 of 1, inconclusive in 1.";
     assert!(ended.out.starts_with(first) && ended.out.contains("cannot tell  cannot tell"), "{ended}");
     assert!(ended.out.contains("waiting policy of both: `block`"), "{ended}");
     let json: Value = serde_json::from_str(&bench.run("show run --format json").ok().out).unwrap();
@@ -286,8 +341,8 @@ fn every_workload_crosses_at_both_levels_and_the_driver_features_are_read_back()
 fn a_note_says_that_the_waiting_policy_of_a_level_overrides_the_option() {
     let bench = Bench::new();
     let axes = "--path hipersockets --workload rr-1-1 --clients 1 --level 420,430 --wait poll";
-    let told = "note: guests do not use `poll` where a level sets their waiting policy: `block` at 420, `adaptive` at \
-        430";
+    let told = "note: some levels set how guests wait for data, so `--wait poll` has no effect there; these levels use `block` at 420, \
+        `adaptive` at 430";
     let planned = bench.run(&format!("plan {axes}")).ok();
     assert!(planned.err.contains(told) && !planned.out.contains("note"), "{planned}");
     let ended = bench.run(&format!("run --out run {axes} --seconds 0.05 --warm-up 0 --trials 1")).ok();
@@ -314,6 +369,7 @@ fn a_report_shows_the_levels_of_a_run_beside_the_published_tables() {
         assert_eq!(sent, ends.map(|device| format!("{device} frames_sent")).iter().collect::<Vec<_>>(), "{devices:#?}");
         assert!(devices.values().all(|count| count.as_u64().unwrap() > 0), "{devices:#?}");
     }
+    bench.undisturb("run", 1);
     let shown = bench.run("show run --layout zvm").ok();
     assert!(shown.out.contains("Published: Table 1. HiperSockets - Streaming 1500"), "{shown}");
     let line = |name: &str| shown.out.lines().find(|line| line.starts_with(name)).unwrap_or_default();
@@ -333,15 +389,15 @@ fn a_cell_that_a_siga_network_cannot_run_is_skipped_with_the_reason() {
     let planned = |arguments: &str| bench.run(&format!("plan --workload rr-1-1 --clients 2 {arguments}")).ok().out;
     let both = "--path hipersockets-routed,veth-routed";
     assert!(planned(&format!("{both} --processes")).contains("a guest is one process"));
-    assert!(planned(&format!("{both} --plant router=5")).contains("only kernel routers do"));
+    assert!(planned(&format!("{both} --plant router=5")).contains("only kernel paths with a router do"));
     assert!(planned(&format!("{both} --level gro-off")).contains("level gro-off sets kernel settings (gro)"));
-    assert!(!planned(&format!("{both} --level bbr")).contains("siga's stack has"));
+    assert!(!planned(&format!("{both} --level bbr")).contains("siga's stack supports"));
     assert!(
         planned(&format!("{both} --wait adaptive"))
             .contains("client and server on veth-routed support the waiting policies `block` and `poll`")
     );
-    assert!(planned(&format!("{both} --mtu 65535")).contains("supports an MTU of 576 to 57344 bytes"));
-    bench.run("plan --path hipersockets --processes").refused(2, &["no cell of the plan can be"]);
+    assert!(planned(&format!("{both} --mtu 65535")).contains("supports an MTU from 576 to 57344 bytes"));
+    bench.run("plan --path hipersockets --processes").refused(2, &["siga can measure no cell of the plan"]);
 }
 
 #[test]

@@ -247,7 +247,7 @@ fn a_run_directory_of_another_user_is_read_but_not_written() {
     let bad = copy(&bench, None);
     for mode in [0o777, 0o775, 0o1777] {
         fs::set_permissions(&bad, fs::Permissions::from_mode(mode)).unwrap();
-        bounded(&bench, "run --resume bad").refused(3, &["other users may write to", "chmod go-w bad"]);
+        bounded(&bench, "run --resume bad").refused(3, &["other users have write permission", "chmod go-w bad"]);
     }
     fs::set_permissions(&bad, fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(bad.join("trials.jsonl"), fs::Permissions::from_mode(0o666)).unwrap();
@@ -459,7 +459,7 @@ fn a_plan_shows_every_command_that_it_executes() {
         "  /proc/self/exe namespace-holder\n",
         "nft -e -f -\n",
         "nft -s -j list ruleset\n",
-        "ruleset of level nft-100-rules",
+        "rules of level nft-100-rules",
     ] {
         assert!(shown.contains(line), "nothing about {line}: {shown}");
     }
@@ -481,7 +481,7 @@ fn only_the_configuration_of_the_user_sets_how_hosts_are_reached() {
 
     for mode in [0o664, 0o646] {
         fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
-        configured(&bench, PLAN).refused(3, &["config.toml", "other users may write to it", "chmod go-w"]);
+        configured(&bench, PLAN).refused(3, &["config.toml", "other users have write permission", "chmod go-w"]);
         configured(&bench, &format!("{PLAN} --ssh ./other")).ok();
         configured(&bench, "plan hop").ok();
     }

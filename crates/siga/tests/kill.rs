@@ -84,7 +84,7 @@ fn a_run_continues_after_the_death_of_a_namespace_holder() {
         holders.for_each(|pid| signal(pid, Signal::KILL));
     });
     let ended = ended.refused(4, &["1 of 4 cells have no figure"]);
-    assert!(ended.err.contains("the process died") || ended.err.contains("no longer answers"), "{ended}");
+    assert!(ended.err.contains("the process died") || ended.err.contains("has stopped answering"), "{ended}");
     assert_eq!(bench.trials().len(), 3, "{ended}");
     bench.assert_nothing_left();
 }
@@ -183,7 +183,8 @@ fn an_interrupted_run_keeps_whole_records_and_can_be_resumed() {
         let mut run = bench.start(arguments);
         run.until("two trials", || bench.lines("trials.jsonl").len() >= 2);
         run.signal(what);
-        let ended = run.end().refused(4, &["interrupted; the trials so far are kept", "siga run --resume run"]);
+        let ended =
+            run.end().refused(4, &["the run was interrupted; siga keeps the finished trials", "siga run --resume run"]);
         let measured = bench.lines("trials.jsonl");
         assert!(measured.len() < 12, "interrupted at the very end");
         assert_eq!(of_report(&ended), measured.len(), "the report holds what was measured: {ended}");

@@ -202,7 +202,7 @@ fn a_directory_that_cannot_be_written_is_named() {
     fs::write(bench.path("file"), "").unwrap();
     for (out, words) in [
         ("fixed/run", &["cannot make fixed/run: Permission denied", "--out"][..]),
-        ("fixed", &["cannot write to fixed: it belongs to user 0, not to user 65534", "--out"]),
+        ("fixed", &["cannot write to fixed: this file or directory belongs to user 0, not to user 65534", "--out"]),
         ("file", &["cannot make file", "--out"]),
         ("file/run", &["cannot make file/run", "--out"]),
         ("/proc/run", &["cannot make /proc/run", "--out"]),
@@ -212,7 +212,7 @@ fn a_directory_that_cannot_be_written_is_named() {
     for file in names(&bench.path("run")) {
         std::os::unix::fs::chown(bench.path("run").join(file), Some(0), Some(0)).unwrap();
     }
-    bench.run("run --resume run").refused(3, &["run/", "it belongs to user 0, not to user 65534"]);
+    bench.run("run --resume run").refused(3, &["run/", "this file or directory belongs to user 0, not to user 65534"]);
     assert_eq!(bench.lines("trials.jsonl"), before);
     bench.run("show run").ok();
 }
@@ -286,7 +286,9 @@ fn a_resumed_run_refuses_a_changed_level() {
     bench.run(arguments).ok();
     let kept = bench.lines("trials.jsonl")[0].clone();
     fs::write(bench.path("run/trials.jsonl"), kept + "\n").unwrap();
-    bench.run("run --resume run --trials 3").refused(2, &["--resume uses the plan of the run", "start another run"]);
+    bench
+        .run("run --resume run --trials 3")
+        .refused(2, &["--resume uses the recorded plan of the run", "start a new run"]);
     fs::write(bench.path("own.toml"), "name = \"own\"\ncongestion = \"cubic\"\n").unwrap();
     bench.run("run --resume run").refused(2, &["level own", "has changed"]);
     assert_eq!(bench.trials().len(), 1);
@@ -345,7 +347,8 @@ fn a_duplicate_trial_record_counts_once() {
     let again = lines[1].replace("\"at\":\"2", "\"at\":\"1");
     append(&bench.path("run/trials.jsonl"), &format!("{again}\n{}\n", lines[4]));
     let shown = bench.run("show run").ok();
-    let told = "run/trials.jsonl: 2 trials repeat a cell and round; the first counts";
+    let told =
+        "run/trials.jsonl: 2 trials have the same cell and round as an earlier trial; siga uses only the earlier one";
     assert!(shown.out.contains(&format!("Damaged: {told}")) && shown.out.contains("6 trials in run"), "{shown}");
     assert_eq!(bench.run("show run --format csv").ok().out, whole);
     let resumed = bench.run("run --resume run").ok();
@@ -367,7 +370,7 @@ fn a_run_cannot_be_resumed_on_another_host() {
     other["moment"]["load"] = 77.5.into();
     other["kernel"]["release"] = "1.2.3".into();
     fs::write(&file, other.to_string()).unwrap();
-    bench.run("run --resume run").refused(3, &["kernel.release: 1.2.3 -> ", "begin a new run"]);
+    bench.run("run --resume run").refused(3, &["kernel.release: 1.2.3 -> ", "start a new run"]);
     assert_eq!(fs::read_to_string(bench.path("run/trials.jsonl")).unwrap(), kept);
     // The host's load changes all the time, so a different load is no obstacle.
     other["kernel"]["release"] =

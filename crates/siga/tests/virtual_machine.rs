@@ -24,6 +24,63 @@ vm::needs_vm! {
     bbr_fq_sets_the_congestion_control_and_the_qdisc: "tcp_bbr, sch_fq",
     smc_that_falls_back_to_tcp_is_not_measured: "smc, smc_diag",
     smc_sockets_connect_send_and_receive: "smc",
+    a_command_keeps_its_limits_in_control_groups_of_version_2: "loop, ext4",
+}
+
+/// Runs a program of the machine.
+fn must(program: &str, arguments: &[&str]) {
+    let status = Command::new(program).args(arguments).status().unwrap();
+    assert!(status.success(), "{program} {arguments:?}");
+}
+
+fn a_command_keeps_its_limits_in_control_groups_of_version_2() {
+    let root = std::path::Path::new("/sys/fs/cgroup");
+    if !root.join("cgroup.controllers").exists() {
+        must("mount", &["-t", "cgroup2", "none", "/sys/fs/cgroup"]);
+    }
+    let bench = Bench::new();
+    let trial = |settings: &str, command: &str, status: i32| {
+        let level = format!("name = \"limited\"\n[command]\n{settings}\n");
+        std::fs::write(bench.path("limited.toml"), level).unwrap();
+        let plan = format!(
+            "name = \"work\"\nworkloads = [\"work\"]\nlevels = [\"limited.toml\"]\nseconds = 0.01\nwarm_up_seconds = 0.0\n\
+             trials = 1\n[workload.work]\ncommand = {command}\n"
+        );
+        std::fs::write(bench.path("plan.toml"), plan).unwrap();
+        let _absent = std::fs::remove_dir_all(bench.path("run"));
+        let ended = bench.run("run plan.toml --out run").status(status);
+        (bench.trials().pop().unwrap_or_default(), ended)
+    };
+    let seconds = |trial: &Value| number(&trial["elapsed_ns"]) / 1e9;
+    let hog = "['sh', '-c', 'x=$(head -c 60000000 /dev/zero | tr \"\\\\0\" a); true']";
+    let (_, ended) = trial("memory_max = '16m'", hog, 4);
+    assert!(ended.out.contains("the command reached its memory limit of 16777216 bytes"), "{ended}");
+    let (record, _) = trial("memory_max = '64m'", "['head', '-c', '1000000', '/dev/zero']", 0);
+    assert!(number(&record["command"]["group_memory_bytes_max"]) > 0.0, "{record}");
+    let busy = "['sh', '-c', 'i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done']";
+    let (record, _) = trial("cpus_max = 0.1", busy, 0);
+    assert!(number(&record["elapsed_ns"]) > 3.0 * number(&record["cpu"]["client"]["run_ns"]), "{record}");
+
+    // A file system on a block device whose rates can be limited.
+    let (image, disk) = (bench.path("image").display().to_string(), bench.path("disk").display().to_string());
+    must("truncate", &["-s", "32M", &image]);
+    must("mkfs.ext4", &["-q", &image]);
+    std::fs::create_dir(&disk).unwrap();
+    must("mount", &["-o", "loop", &image, &disk]);
+    let of_disk = |from: &str, to: &str| {
+        format!("['dd', 'if={from}', 'of={to}', 'bs=64k', 'count=32', 'iflag=DIRECT']\ndirectory = '{disk}'")
+    };
+    let write = of_disk("/dev/zero", "data").replace("iflag=DIRECT", "oflag=direct");
+    let read = of_disk("data", "/dev/null").replace("DIRECT", "direct");
+    for (limit, command) in [("write_max = '1m'", &write), ("read_max = '1m'", &read)] {
+        let (record, ended) = trial(limit, command, 0);
+        // 2 MiB at 1 MiB/s, of which the kernel lets the first through at once.
+        assert!(seconds(&record) > 1.0, "{limit}: {ended}");
+    }
+    must("umount", &[&disk]);
+    let left = std::fs::read_dir(root).unwrap().flatten().map(|entry| entry.file_name());
+    assert!(left.into_iter().all(|name| !name.to_string_lossy().starts_with("siga-command")), "a group stays");
+    bench.assert_nothing_left();
 }
 
 fn a_bridge_is_measured_with_bbr() {

@@ -73,7 +73,7 @@ impl Program {
             if file.permissions().mode() & SET_ID != 0 {
                 return Err(refused(
                     &path,
-                    "it changes its user or group (setuid), so the loader does not load the preload library",
+                    "the program changes its user or group (setuid), so the loader does not load the preload library",
                 ));
             }
             let mut head = Vec::new();
@@ -84,12 +84,12 @@ impl Program {
                 None => return judge(&path, &head).map(|()| "runs with the preload library"),
             }
         }
-        Err(refused(&self.path, "too many scripts are nested as interpreters"))
+        Err(refused(&self.path, "too many scripts are nested as interpreters of each other"))
     }
 }
 
 fn not_found(name: &OsStr) -> Error {
-    Error::usage(format!("there is no program {}", name.display()))
+    Error::usage(format!("there is no executable program {}", name.display()))
 }
 
 fn refused(path: &Path, why: &str) -> Error {
@@ -109,11 +109,11 @@ fn judge(path: &Path, head: &[u8]) -> Result<()> {
         Some(from.get(range)?.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
     };
     if !head.starts_with(field::MAGIC) {
-        return Err(refused(path, "it is not a program file (ELF)"));
+        return Err(refused(path, "the file is not a program file (ELF)"));
     }
     let is_own = head.get(field::CLASS) == Some(&field::CLASS_64) && number(head, field::MACHINE) == Some(OWN_MACHINE);
     if cfg!(target_endian = "little") && !is_own {
-        return Err(refused(path, "it was built for another CPU architecture"));
+        return Err(refused(path, "the program was built for another CPU architecture"));
     }
     let interpreter = || {
         let at = usize::try_from(number(head, field::HEADERS_AT)?).ok()?;
@@ -127,12 +127,27 @@ fn judge(path: &Path, head: &[u8]) -> Result<()> {
         std::str::from_utf8(head.get(at..at.checked_add(len)?)?).ok()
     };
     match interpreter() {
-        None => Err(refused(path, "it is statically linked, so the preload library cannot be loaded")),
+        None => Err(refused(path, "the program is statically linked, so the preload library cannot be loaded")),
         Some(name) if name.contains("ld-musl") => {
-            Err(refused(path, "it is linked with musl, but the preload library needs glibc"))
+            Err(refused(path, "the program is linked with musl, but the preload library needs glibc"))
+        }
+        Some(_) if is_go(head) => {
+            Err(refused(path, "the program was built by Go, whose runtime makes its system calls without libc"))
         }
         Some(_) => Ok(()),
     }
+}
+
+/// Returns whether a file has the note with which Go marks its programs, also those that it links with glibc.
+fn is_go(head: &[u8]) -> bool {
+    /// The length of the name, a length of the build ID below 256, the type, and the name, in the byte order of the machine.
+    const PARTS: (&[u8], &[u8]) = if cfg!(target_endian = "little") {
+        (&[4, 0, 0, 0], b"\0\0\0\x04\0\0\0Go\0\0")
+    } else {
+        (&[0, 0, 0, 4, 0, 0, 0], b"\0\0\0\x04Go\0\0")
+    };
+    let (before, after) = PARTS;
+    head.windows(before.len() + 1 + after.len()).any(|bytes| bytes.starts_with(before) && bytes.ends_with(after))
 }
 
 #[cfg(test)]
@@ -174,6 +189,11 @@ mod tests {
         let mut musl = shell.clone();
         musl[at..at + 7].copy_from_slice(b"ld-musl");
         assert!(why(&made("musl", &musl, 0o755)).contains("musl"));
+        // The note of Go with a build ID of 83 bytes, in place of the bytes behind the interpreter's name.
+        let note = [&4_u32.to_ne_bytes()[..], &83_u32.to_ne_bytes(), &4_u32.to_ne_bytes(), b"Go\0\0"].concat();
+        let mut go = shell.clone();
+        go[at + 40..at + 40 + note.len()].copy_from_slice(&note);
+        assert!(why(&made("go", &go, 0o755)).contains("built by Go"));
         // A header that points outside of the file counts as none.
         for len in [5, 40, 64, 100] {
             assert!(Program::find(OsStr::new(&made("short", &shell[..len], 0o755))).unwrap().verdict().is_err());

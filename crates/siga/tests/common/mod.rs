@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
 pub(crate) mod browser;
+pub(crate) mod sshd;
 
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CapabilitySet, capabilities};
@@ -30,7 +31,7 @@ pub(crate) const SHORT: [&str; 6] = ["--seconds", "0.02", "--warm-up", "0", "--t
 /// Time limit for everything that should happen soon.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 /// Texts in the messages about trials that a busy host disturbed.
-const DISTURBANCES: [&str; 2] = ["nothing was done", "ms only"];
+const DISTURBANCES: [&str; 2] = ["completed no unit of work", "the profiler sampled CPU"];
 
 const MARK: &str = "SIGA_TEST";
 
@@ -155,7 +156,7 @@ impl Bench {
             let mut trial: TrialRecord = serde_json::from_str(line).unwrap();
             let round = u64::from(trial.round);
             trial.host = Some(HostRecord {
-                others_ns: Some(1_000_000 * (round % 3)),
+                others_ns: Some(trial.cpu.wall_ns / 100 * (round % 3)),
                 run_queue: Some(RunQueueDelay { client_ns: 300_000 * round, router_ns: 0, server_ns: 200_000 }),
                 probe: Some(Probe {
                     wake_here_ns: 4_000 + 10 * round,

@@ -4,6 +4,7 @@
 #[path = "../common/network.rs"]
 mod network;
 mod programs;
+mod services;
 
 use network::{Network, kill, wait_until};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -113,7 +114,23 @@ fn sockets_behave_as_the_kernels() {
     }
     let network = Network::up("exec-sockets", TOPOLOGY);
     assert_eq!(
-        python(&network, "tcpip3", concat!(include_str!("common.py"), include_str!("sockets.py"))),
+        python(
+            &network,
+            "tcpip3",
+            concat!(include_str!("common.py"), include_str!("pair.py"), include_str!("sockets.py"))
+        ),
+        "all is well\n"
+    );
+}
+
+#[test]
+fn a_number_that_comes_back_is_no_longer_that_of_a_socket() {
+    if !has(&[PYTHON]) {
+        return;
+    }
+    let network = Network::up("exec-numbers", TOPOLOGY);
+    assert_eq!(
+        python(&network, "tcpip3", concat!(include_str!("pair.py"), include_str!("descriptors.py"))),
         "all is well\n"
     );
 }
@@ -125,7 +142,8 @@ fn a_program_that_closes_all_descriptors_stays_on_the_guest() {
     }
     let network = Network::up("exec-close", TOPOLOGY);
     // The shell starts Python with an environment and descriptors that it inherits.
-    let script = "import os, socket; os.closerange(3, 4096); \
+    let script = "import ctypes, os, socket; libc = ctypes.CDLL(None); \
+        [libc.close(number) for number in range(3, 4096)]; os.closerange(3, 4096); \
         s = socket.socket(); s.bind(('10.0.2.2', 5000)); s.listen(); print(s.getsockname())";
     let output = exec(&network, "tcpip3", &["/bin/sh", "-c", &format!("{PYTHON} -c \"{script}\"")]).output().unwrap();
     assert_eq!(text(&output), "('10.0.2.2', 5000)\n");
@@ -298,7 +316,7 @@ fn a_program_works_again_after_its_guest_has_restarted() {
         return;
     }
     let network = Network::up("exec-restart", TOPOLOGY);
-    let script = include_str!("restart.py");
+    let script = concat!(include_str!("common.py"), include_str!("restart.py"));
     let (mut program, mut output) = Program::start(&network, "tcpip3", &[PYTHON, "-c", script]);
     let before = network.pid_of("tcpip3").unwrap();
     kill(before);
@@ -310,12 +328,104 @@ fn a_program_works_again_after_its_guest_has_restarted() {
 }
 
 #[test]
+fn a_program_that_does_not_ignore_sigpipe_survives_the_end_of_its_guest() {
+    if !has(&[PYTHON]) {
+        return;
+    }
+    let network = Network::up("exec-sigpipe", TOPOLOGY);
+    let (mut program, mut output) = Program::start(&network, "tcpip3", &[PYTHON, "-c", include_str!("pipe.py")]);
+    let before = network.pid_of("tcpip3").unwrap();
+    kill(before);
+    wait_until("the guest runs again", || network.pid_of("tcpip3").is_some_and(|pid| pid != before));
+    writeln!(program.0.stdin.take().unwrap()).unwrap();
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).unwrap();
+    assert!(program.0.wait().unwrap().success(), "{rest}");
+    assert_eq!(rest, "listens again\n");
+}
+
+#[test]
+fn a_stopped_programs_peer_waits_for_its_window() {
+    if !has(&[PYTHON]) {
+        return;
+    }
+    let network = Network::up("exec-stop", TOPOLOGY);
+    let script = "import socket; s = socket.create_server(('10.0.2.2', 7)); print('listens', flush=True); \
+        c, _ = s.accept(); print('accepted', flush=True); input(); count = 0
+while part := c.recv(65536): count += len(part)
+print(count)";
+    let (mut server, mut received) = Program::start(&network, "tcpip3", &[PYTHON, "-c", script]);
+    let script = "import select, socket; c = socket.create_connection(('10.0.2.2', 7), 20); count = 0
+print('connected', flush=True); input(); c.setblocking(False)
+while select.select([], [c], [], 0.5)[1]: count += c.send(bytes(65536))
+print(count, flush=True); input(); c.setblocking(True); c.sendall(b'more')";
+    let (mut client, mut sent) = Program::start(&network, "tcpip1", &[PYTHON, "-c", script]);
+    let next = |output: &mut BufReader<ChildStdout>| {
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        line
+    };
+    assert_eq!(next(&mut received), "accepted\n");
+    let signal =
+        |process: &Child, signal| rustix::process::kill_process(rustix::process::Pid::from_child(process), signal);
+    signal(&server.0, rustix::process::Signal::STOP).unwrap();
+    let mut go_on = client.0.stdin.take().unwrap();
+    writeln!(go_on).unwrap();
+    let count: usize = next(&mut sent).trim().parse().unwrap();
+    assert!(count > 0, "the guest receives while the program is stopped");
+    signal(&server.0, rustix::process::Signal::CONT).unwrap();
+    writeln!(server.0.stdin.take().unwrap()).unwrap();
+    writeln!(go_on).unwrap();
+    assert!(client.0.wait().unwrap().success());
+    assert_eq!(next(&mut received), format!("{}\n", count + 4));
+}
+
+/// The program makes calls that the library cannot carry out, and executes itself with an argument.
+const UNSUPPORTED: &str = "import fcntl, socket, subprocess, sys
+def tries(call, *arguments):
+    try: call(*arguments)
+    except OSError as error: print(error.strerror)
+tries(socket.socket, socket.AF_INET, socket.SOCK_RAW, 1)
+if len(sys.argv) == 1:
+    server = socket.create_server(('10.0.2.2', 7))
+    server.setsockopt(socket.IPPROTO_TCP, 77, 1)
+    # FIOSETOWN
+    fcntl.ioctl(server, 0x8901, bytes(4))
+    (here, there), fresh = socket.socketpair(), socket.socket()
+    tries(socket.send_fds, here, [b'x'], [fresh.fileno()])
+    subprocess.run([sys.executable, __file__, 'again'], check=True)";
+
+#[test]
+fn the_log_names_the_calls_that_cannot_be_carried_out() {
+    if !has(&[PYTHON]) {
+        return;
+    }
+    let network = Network::up("exec-log", TOPOLOGY);
+    let place = tempfile::tempdir().unwrap();
+    let (log, script) = (place.path().join("log"), place.path().join("script.py"));
+    std::fs::write(&script, UNSUPPORTED).unwrap();
+    let mut command = exec(&network, "tcpip3", &[PYTHON, script.to_str().unwrap()]);
+    text(&command.env("SIGA_EXEC_LOG", &log).output().unwrap());
+    let log = std::fs::read_to_string(log).unwrap();
+    for (wanted, count) in [
+        (", 1): the guest's stack supports only TCP and UDP", 2),
+        ("does not support socket option 77 of level 6", 1),
+        ("ioctl 0x8901 is not supported", 1),
+        ("cannot be passed to another process by SCM_RIGHTS", 1),
+    ] {
+        assert_eq!(log.matches(wanted).count(), count, "{wanted}: {log}");
+    }
+    let processes: std::collections::BTreeSet<&str> = log.lines().filter_map(|line| line.split(": ").nth(1)).collect();
+    assert_eq!(processes.len(), 2, "each line names its process: {log}");
+}
+
+#[test]
 fn a_program_that_cannot_run_is_refused_with_the_reason() {
     let network = Network::up("exec-refused", TOPOLOGY);
     let run = |guest: &str, program: &str| exec(&network, guest, &[program]).output().unwrap();
     let cases = [
         ("tcpip1", env!("CARGO_BIN_EXE_siga"), 3, "statically linked"),
-        ("tcpip1", "no-such-program", 2, "there is no program"),
+        ("tcpip1", "no-such-program", 2, "there is no executable program"),
         ("nobody", "/bin/true", 2, "nobody"),
     ];
     for (guest, program, status, text) in cases {

@@ -6,6 +6,7 @@ import select
 import socket
 import subprocess
 import sys
+import time
 
 OWN = "10.0.2.2"
 
@@ -72,6 +73,43 @@ def parent_and_child_use_a_connection_in_turn():
     accepted.sendall(b"parent again")
     accepted.close()
     assert read_all(client) == b"parent child parent again"
+
+
+def two_processes_wait_for_one_connection():
+    client, accepted = pair()
+    results, told = os.pipe()
+
+    def wait():
+        accepted.settimeout(None)
+        for _ in range(2):
+            os.write(told, accepted.recv(100))
+
+    # The kernel gives each part to one of the processes, and siga does too.
+    children = [fork(wait), fork(wait)]
+    for part in (b"a", b"b", b"c", b"d"):
+        time.sleep(0.05)
+        client.sendall(part)
+        assert os.read(results, 100) == part
+    for child in children:
+        succeeded(child)
+
+
+def processes_that_wait_for_one_connection_sleep():
+    client, accepted = pair()
+
+    def wait():
+        begun = time.process_time()
+        accepted.settimeout(None)
+        assert accepted.recv(100) == b"a"
+        assert time.process_time() - begun < 0.2, "the process has not slept"
+
+    children = [fork(wait), fork(wait)]
+    time.sleep(1)
+    for child in children:
+        client.sendall(b"a")
+        time.sleep(0.3)
+    for child in children:
+        succeeded(child)
 
 
 def a_closing_child_closes_nothing():
@@ -151,6 +189,8 @@ def a_child_sends_datagrams_for_its_parent():
 
 def a_program_gets_a_connection_as_its_standard_streams():
     client, accepted = pair()
+    # A socket with a time limit does not block, and cat does not wait for data on such a socket.
+    accepted.setblocking(True)
     other = subprocess.Popen(["/bin/cat"], stdin=accepted, stdout=accepted)
     accepted.close()
     client.sendall(b"through another program")
@@ -233,6 +273,8 @@ def a_program_without_environment_stays_on_the_guest():
 
 a_child_serves_the_connection_that_its_parent_accepted()
 parent_and_child_use_a_connection_in_turn()
+two_processes_wait_for_one_connection()
+processes_that_wait_for_one_connection_sleep()
 a_closing_child_closes_nothing()
 children_accept_at_the_listener_of_their_parent()
 children_wait_for_a_listener_with_epoll()

@@ -3,12 +3,15 @@
 import asyncio
 import ctypes
 import errno
+import fcntl
 import os
 import platform
+import queue
 import select
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 
@@ -21,14 +24,6 @@ def read_all(stream):
     while part := stream.recv(65536):
         parts.append(part)
     return b"".join(parts)
-
-
-def pair():
-    with socket.create_server((OWN, 0)) as server:
-        client = socket.create_connection(server.getsockname())
-        accepted, peer = server.accept()
-        assert peer == client.getsockname() and client.getpeername() == accepted.getsockname()
-        return client, accepted
 
 
 def half_close_and_flags():
@@ -126,6 +121,12 @@ def both_versions():
                 accepted.close()
     only = socket.create_server(("::", 0), family=socket.AF_INET6)
     only.close()
+    # Without the option, as Java and Node bind their sockets.
+    with socket.socket(socket.AF_INET6) as server:
+        server.bind(("::", 0))
+        server.listen()
+        socket.create_connection((OWN, server.getsockname()[1]), 20).close()
+        assert server.accept()[1][0] == "::ffff:" + OWN
 
 
 def datagrams():
@@ -216,6 +217,10 @@ def streams_of_libc():
 def dup2_ends_a_wait():
     client, server = pair()
     seen = []
+    # The guest wakes the thread that sleeps first. The other one sleeps until a thread of this process wakes it.
+    first, peer_of_first = pair()
+    threading.Thread(target=first.recv, args=(1,), daemon=True).start()
+    time.sleep(0.1)
     thread = threading.Thread(target=lambda: seen.append(error_of(client.recv, 1)))
     thread.start()
     time.sleep(0.1)
@@ -224,6 +229,7 @@ def dup2_ends_a_wait():
     thread.join(20)
     assert seen == [errno.EBADF] and server.recv(1) == b""
     os.close(null)
+    peer_of_first.close()
 
 
 def small_numbers():
@@ -237,6 +243,26 @@ def small_numbers():
         assert accepted.recv(100) == b"from number 0"
     client.close()
     assert os.open("/dev/null", os.O_RDONLY) == 0
+
+
+def small_numbers_are_the_programs():
+    # Shells and servers duplicate descriptors to numbers of their choice.
+    script = f"""import os, select, socket
+server = socket.create_server(({OWN!r}, 0))
+client = socket.create_connection(server.getsockname())
+accepted, _ = server.accept()
+waits = select.epoll()
+waits.register(accepted, select.EPOLLIN)
+null = os.open('/dev/null', os.O_RDWR)
+own = [one.fileno() for one in (server, client, accepted, waits)] + [null]
+for number in range(3, 100):
+    if number not in own:
+        os.dup2(null, number)
+assert waits.poll(0.05) == []
+client.send(b'x')
+assert waits.poll(20) and accepted.recv(10) == b'x'
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def polling():
@@ -271,6 +297,91 @@ def polling():
     both.register(pipe, select.POLLIN)
     assert [number for number, _ in both.poll(10_000)] == [server.fileno()]
     assert select.select([server, pipe], [server], [], 10) == ([server], [server], [])
+
+
+def a_ready_socket_does_not_hide_other_descriptors():
+    client, server = pair()
+    client.sendall(b"unread")
+    assert select.select([server], [], [], 20)[0] == [server]
+    reads, writes = os.pipe()
+    os.write(writes, b"x")
+    with select.epoll() as waits:
+        waits.register(server, select.EPOLLIN)
+        waits.register(reads, select.EPOLLIN)
+        seen = {number for _ in range(50) for number, _ in waits.poll(1, 1)}
+    assert seen == {server.fileno(), reads}
+    os.close(reads)
+    os.close(writes)
+
+
+def sets_of_epoll_nest():
+    for inner_first in (True, False):
+        outer, inner = select.epoll(), select.epoll()
+        client, server = pair()
+        if inner_first:
+            inner.register(server, select.EPOLLIN)
+        outer.register(inner, select.EPOLLIN)
+        if not inner_first:
+            inner.register(server, select.EPOLLIN)
+        poller = select.poll()
+        poller.register(inner, select.POLLIN)
+        assert outer.poll(0.05) == [] and poller.poll(50) == []
+        for send_first in (True, False):
+            for waits in (lambda: outer.poll(20), lambda: poller.poll(20_000)):
+                send = threading.Timer(0 if send_first else 0.1, client.send, [b"x"])
+                send.start()
+                assert waits() == [(inner.fileno(), select.EPOLLIN)]
+                send.join()
+                assert inner.poll(20) == [(server.fileno(), select.EPOLLIN)]
+                assert waits() == [(inner.fileno(), select.EPOLLIN)], "the bytes are not read"
+                assert server.recv(10) == b"x"
+                assert outer.poll(0.01) == [] and poller.poll(10) == [] and inner.poll(0) == []
+        inner.unregister(server)
+        client.send(b"x")
+        assert outer.poll(0.05) == []
+        for one in (outer, inner, client, server):
+            one.close()
+
+
+def each_thread_has_a_set():
+    pairs, sets, seen = [pair() for _ in range(4)], [select.epoll() for _ in range(4)], queue.Queue()
+
+    def wait(waits, stream):
+        waits.register(stream, select.EPOLLIN)
+        while True:
+            ((number, _),) = waits.poll(20)
+            data = stream.recv(10)
+            seen.put((number, data))
+            if data == b"end":
+                return
+
+    threads = [threading.Thread(target=wait, args=(waits, server)) for waits, (_, server) in zip(sets, pairs)]
+    for thread in threads:
+        thread.start()
+    for _ in range(50):
+        for client, server in pairs:
+            client.send(b"x")
+            assert seen.get(timeout=20) == (server.fileno(), b"x")
+    for client, _ in pairs:
+        client.send(b"end")
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def numbers_above_the_limit_of_select():
+    client, server = pair()
+    large = fcntl.fcntl(server, fcntl.F_DUPFD, 1100)
+    client.send(b"x")
+    poller = select.poll()
+    poller.register(large, select.POLLIN)
+    assert large >= 1100 and poller.poll(20_000) == [(large, select.POLLIN)]
+    # As with glibc, a larger set than `fd_set` serves.
+    words = (ctypes.c_uint64 * 32)()
+    words[large // 64] = 1 << large % 64
+    assert libc.select(large + 1, words, None, None, None) == 1 and words[large // 64] == 1 << large % 64
+    os.close(large)
+    assert server.recv(10) == b"x"
 
 
 def a_set_has_several_numbers():
@@ -336,6 +447,21 @@ def a_signal_interrupts_a_wait():
     signal.signal(signal.SIGALRM, lambda *_: seen.append(client.send(b"from the handler")))
     signal.setitimer(signal.ITIMER_REAL, 0.05)
     assert server.recv(100) == b"from the handler" and seen == [16]
+
+
+def a_call_of_c_goes_on_after_a_handler_if_it_shall():
+    with_errno = ctypes.CDLL(None, use_errno=True)
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    for interrupts, result in [(False, 1), (True, -1)]:
+        client, server = pair()
+        # Whether a handler interrupts calls is the flag SA_RESTART.
+        signal.siginterrupt(signal.SIGALRM, interrupts)
+        later = threading.Timer(0.3, client.send, (b"x",))
+        later.start()
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        assert with_errno.recv(server.fileno(), ctypes.create_string_buffer(1), 1, 0) == result
+        assert result == 1 or ctypes.get_errno() == errno.EINTR
+        later.join()
 
 
 def one_wait_reports_a_socket_once():
@@ -443,10 +569,16 @@ a_number_comes_back_as_a_file()
 streams_of_libc()
 dup2_ends_a_wait()
 small_numbers()
+small_numbers_are_the_programs()
 polling()
+a_ready_socket_does_not_hide_other_descriptors()
+sets_of_epoll_nest()
+each_thread_has_a_set()
+numbers_above_the_limit_of_select()
 a_set_has_several_numbers()
 threads_wait_for_each_other()
 a_signal_interrupts_a_wait()
+a_call_of_c_goes_on_after_a_handler_if_it_shall()
 one_wait_reports_a_socket_once()
 a_handler_sends_while_its_thread_is_inside()
 handlers_are_those_of_the_program()

@@ -1,6 +1,5 @@
 //! Tests that a network without traffic uses no CPU time.
 
-use crate::control_pid;
 use crate::network::{EXTERNAL_FIGURE_1, Network, PATIENCE, wait_until};
 use siga_fabric::sockets::{TcpListener, TcpStream};
 use std::io::{Read, Write};
@@ -88,7 +87,7 @@ fn an_idle_network_with_open_connections_uses_no_cpu() {
         }
         let waiting = (0..2).map(|_| told.recv_timeout(PATIENCE).unwrap());
         let mut idle: Vec<_> = waiting.map(|id| format!("/proc/self/task/{id}").into()).collect();
-        idle.extend(threads(&[network.pid("router"), network.pid("server"), control_pid(&network)]));
+        idle.extend(threads(&[network.pid("router"), network.pid("server"), network.control_pid()]));
         let outcome = are_idle(&idle);
         client.shutdown(Shutdown::Write).unwrap();
         server.shutdown(Shutdown::Write).unwrap();

@@ -68,17 +68,6 @@ fn a_router_killed_during_a_transfer_loses_no_byte() {
     assert_eq!(router["restarts"], 1);
 }
 
-/// Returns the process id of a network's control program.
-pub(crate) fn control_pid(network: &Network) -> i32 {
-    let wanted = format!("net\0control\0{}", network.run_dir().display());
-    let is_it = |entry: &std::fs::DirEntry| {
-        let arguments = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&arguments).contains(&wanted)
-    };
-    let found = std::fs::read_dir("/proc").unwrap().flatten().find(is_it).unwrap();
-    found.file_name().to_str().unwrap().parse().unwrap()
-}
-
 #[test]
 fn a_list_of_processes_shows_which_guest_of_which_network_a_process_is() {
     let network = Network::up("listed", EXTERNAL_FIGURE_1);
@@ -100,7 +89,7 @@ fn established_traffic_outlives_the_control_program_and_a_successor_adopts_the_g
         source(&client, "10.0.2.2:7", bytes, |sent| {
             if step == 0 && sent >= bytes / 4 {
                 step = 1;
-                kill(control_pid(&network));
+                kill(network.control_pid());
                 let refused = network.siga(&["status", network.name.as_str()]);
                 assert_eq!(refused.status.code(), Some(3));
                 assert!(String::from_utf8_lossy(&refused.stderr).contains("its guests continue without it"));
@@ -142,7 +131,7 @@ fn a_new_control_program_knows_how_long_guests_run_and_how_often_they_were_resta
     wait_until("a new router", || router()["state"] == "running" && router()["pid"] != first);
     std::thread::sleep(Duration::from_secs(2));
     let before = router();
-    kill(control_pid(&network));
+    kill(network.control_pid());
     network.text(&["up", network.base.path().join("known.toml").to_str().unwrap()]);
     let after = router();
     assert_eq!((&before["pid"], &before["restarts"]), (&after["pid"], &after["restarts"]), "{before} {after}");
@@ -154,7 +143,7 @@ fn a_new_control_program_knows_how_long_guests_run_and_how_often_they_were_resta
 fn a_network_without_its_control_program_can_be_taken_down() {
     let network = Network::up("orphans", EXTERNAL_FIGURE_1);
     let router = process(network.pid("router"));
-    kill(control_pid(&network));
+    kill(network.control_pid());
     network.text(&["down", "orphans"]);
     assert!(!network.run_dir().join("orphans").exists());
     wait_for_end(&router);
@@ -175,7 +164,7 @@ fn guests_stop_and_start_while_their_partners_run_on() {
     let refused = network.siga(&["start", "steps", "router"]);
     assert_eq!((refused.status.code(), network.pid_of("router").is_some()), (Some(2), true));
     let external = network.siga(&["start", "steps", "client"]);
-    assert!(String::from_utf8_lossy(&external.stderr).contains("attaches to the network"));
+    assert!(String::from_utf8_lossy(&external.stderr).contains("start the process of the guest yourself"));
 }
 
 #[test]
@@ -208,10 +197,10 @@ fn requests_without_permission_are_refused_and_the_network_runs_on() {
         let error = Attachment::embedded_at(&network.run_dir(), &network.name, &guest.parse().unwrap(), secret);
         error.unwrap_err().to_string()
     };
-    assert!(attach("client", &wrong).contains("this is not the secret of guest client"));
-    assert!(attach("nobody", &wrong).contains("this is not the secret of guest nobody"));
+    assert!(attach("client", &wrong).contains("the given secret is not the secret of guest client"));
+    assert!(attach("absent", &wrong).contains("the given secret is not the secret of guest absent"));
     let of_server = Secret::claimed(network.text(&["token", "rights", "server"]).trim());
-    assert!(attach("client", &of_server).contains("this is not the secret"));
+    assert!(attach("client", &of_server).contains("the given secret is not the secret"));
     let of_router = Secret::claimed(network.text(&["token", "rights", "router"]).trim());
     assert!(attach("router", &of_router).contains("is not external"));
     let _server = network.attach("server");
@@ -310,7 +299,7 @@ fn all_pairs(network: &str, guests: usize) {
     assert_eq!(sum("ring_bytes"), pairs * 2 * 32 * (64 << 10));
     println!("{pairs} pairs in {:?}, {} MB of rings", begun.elapsed(), sum("ring_bytes") >> 20);
     let mut pids: Vec<i32> = entries.iter().map(|guest| guest["pid"].as_i64().unwrap().try_into().unwrap()).collect();
-    pids.push(control_pid(&network));
+    pids.push(network.control_pid());
     are_idle(&threads(&pids)).unwrap();
 }
 
@@ -469,7 +458,7 @@ fn a_peer_of_another_version_and_a_bad_topology_are_refused_with_a_reason() {
     let (guest, secret) = ("client".parse().unwrap(), Secret::claimed(""));
     let request = Request::Attach { protocol: 0, version: "0.0.1".to_owned(), guest, secret };
     let error = client.request(request).unwrap_err();
-    assert!(error.to_string().contains("protocol 0 (version 0.0.1)"), "{error}");
+    assert!(error.to_string().contains("protocol 0 (siga version 0.0.1)"), "{error}");
     for (text, status, why) in [
         ("[guest.a]\ncolour = 1", 2, "unknown field `colour`"),
         ("[network.n]\ntype = \"vctc\"\n[guest.a]\ndevice = [{ network = \"n\", mtu = 70000 }]", 2, "an MTU of 70000"),
@@ -513,7 +502,7 @@ fn a_control_program_recovers_from_a_lack_of_descriptors() {
         return;
     }
     let network = Network::up("descriptors", EXTERNAL_FIGURE_1);
-    let control = control_pid(&network);
+    let control = network.control_pid();
     // Set the limit to the number of descriptors that the control program already has.
     let open = std::fs::read_dir(format!("/proc/{control}/fd")).unwrap().flatten();
     let highest = open.map(|entry| entry.file_name().to_str().unwrap().parse::<u64>().unwrap()).max().unwrap();
@@ -555,7 +544,7 @@ fn status_shows_a_guest_without_a_report_as_silent_and_shows_the_others() {
     let mut channel = client.attach(&"client".parse().unwrap(), &secret).unwrap();
     channel.send(&GuestEvent::Ready { confinement: "none".to_owned() }, Vec::new()).unwrap();
     let status = network.text(&["status", "silent", "--detail"]);
-    assert!(status.contains("guest client: no report before the timeout"), "{status}");
+    assert!(status.contains("guest client did not send a report before the timeout"), "{status}");
     assert!(status.contains("device dev0 of guest router"), "{status}");
     let status: serde_json::Value =
         serde_json::from_str(&network.text(&["status", "silent", "--detail", "--format", "json"])).unwrap();
@@ -565,7 +554,7 @@ fn status_shows_a_guest_without_a_report_as_silent_and_shows_the_others() {
 #[test]
 fn a_request_to_a_stopped_control_program_fails_in_time_and_has_no_later_effect() {
     let network = Network::up("stopped", EXTERNAL_FIGURE_1);
-    let control = rustix::process::Pid::from_raw(control_pid(&network)).unwrap();
+    let control = rustix::process::Pid::from_raw(network.control_pid()).unwrap();
     rustix::process::kill_process(control, rustix::process::Signal::STOP).unwrap();
     // Three commands: the user kills the first, the second reaches its time limit, and the third is answered in time.
     let mut given_up = network.command(&["down", "stopped"]).spawn().unwrap();
@@ -585,5 +574,5 @@ fn a_request_to_a_stopped_control_program_fails_in_time_and_has_no_later_effect(
     println!("two requests in {took:?}");
     let states = network.text(&["status", "stopped"]);
     assert!(states.contains("router          running"), "{states}");
-    assert_eq!(control_pid(&network), control.as_raw_nonzero().get());
+    assert_eq!(network.control_pid(), control.as_raw_nonzero().get());
 }

@@ -95,7 +95,10 @@ fn a_control_socket_that_another_user_serves_is_refused_by_its_credentials_alone
     for line in ["status n", "token n a", "ping n a 10.0.0.2 -c 1"] {
         let words: Vec<&str> = line.split(' ').collect();
         let outcome = net(&stage, None, &base, &words);
-        assert!(outcome.is_refusal() && outcome.output.contains("is served by user 58232"), "{line}: {outcome:?}");
+        assert!(
+            outcome.is_refusal() && outcome.output.contains("a process of user 58232 serves"),
+            "{line}: {outcome:?}"
+        );
     }
     assert!(player.seen().iter().all(|line| !line.starts_with("asked")));
 }

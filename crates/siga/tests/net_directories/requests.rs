@@ -76,7 +76,7 @@ fn a_request_over_the_channel_of_a_guest_is_refused() {
         wait_until("the guest is not given up", || network.pid_of("b").is_none());
     }
     assert_eq!(network.pid("a"), before);
-    assert!(network.log().contains("this is not a message"), "{}", network.log());
+    assert!(network.log().contains("the guest sent an invalid message"), "{}", network.log());
 }
 
 #[test]

@@ -231,7 +231,7 @@ fn nft_rules_that_do_not_load_or_see_no_packet_are_errors_that_leave_nothing() {
         ("table inet t {\n chain c {\n tcp dport 7 dropp\n }\n}\n", &["line 3:", "syntax error", "nft -c -f"][..]),
         ("flush table inet nosuch", &["No such file or directory"]),
         (input_only, &["no chain", "router namespace", "forward"]),
-        (&format!("{REJECTING}flush chain inet t forward"), &["nft loaded 2 rules, but 1 are in force"]),
+        (&format!("{REJECTING}flush chain inet t forward"), &["nft loaded 2 rules, but 1 rules are active"]),
         ("flush ruleset", &["no chain"]),
         ("list ruleset\n", &["no chain"]),
     ] {

@@ -1,0 +1,193 @@
+//! `siga net port`, `vlan`, `mirror` and `fdb`: the switches of a running network.
+
+use super::request;
+use super::status::{networks, switch_text};
+use crate::print;
+use clap::{ArgGroup, Args, ValueEnum};
+use siga_fabric::client::Client;
+use siga_fabric::protocol::report::{KnownAddress, ReportPart};
+use siga_fabric::protocol::request::{Answer, Request};
+use siga_model::error::{Error, Result};
+use siga_model::name::Name;
+use siga_model::topology::{Mirror, PortChange, PortVlan, Protection};
+use std::fmt::Write;
+
+pub(super) const PORT_HELP: &str = "\
+Examples:
+  siga net port switch lan                            show all ports of the switch of network `lan`
+  siga net port switch lan red --isolated on
+  siga net port switch lan one --promiscuous on       `one` also gets the frames for others
+  siga net port switch lan pod-1 --protection mac
+
+The name of a guest stands for its port, if the guest has only one device on the network. Otherwise write
+GUEST.DEVICE.";
+pub(super) const VLAN_HELP: &str = "\
+Examples:
+  siga net vlan switch lan one --access 10
+  siga net vlan switch lan red --trunk 10,20 --native 30
+
+At an access port, the station sends and receives frames without tags. At a trunk port, it sends and
+receives frames with the tags of these VLANs, and frames of the native VLAN without a tag. Without
+--native, a trunk port drops frames without a tag. The port of a guest is always an access port.";
+pub(super) const MIRROR_HELP: &str = "\
+Examples:
+  siga net mirror switch lan red                      port `red` gets copies of the frames of all ports
+  siga net mirror switch lan red --from one           only of the frames that guest `one` sends and receives
+  siga net mirror switch lan --off
+
+The port gets the copies of all VLANs, also without being a member of them. Frames that the switch
+drops are not copied. A switch has at most one mirror.";
+pub(super) const FDB_HELP: &str = "\
+Examples:
+  siga net fdb switch lan
+  siga net fdb switch lan --forget
+
+The address of a protected port is fixed. The switch learns other addresses from frames, and forgets
+them after 300 seconds without a frame.";
+
+#[derive(Debug, Args)]
+pub(crate) struct PortArgs {
+    /// Name of the network that `siga net up` started.
+    network: Name,
+    /// Name of the network in the topology. It must have a switch.
+    lan: Name,
+    /// Name of the port: a guest, GUEST.DEVICE, or a port of the topology. Default: show all ports.
+    #[arg(requires = "change")]
+    port: Option<String>,
+    #[command(flatten)]
+    settings: SettingArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("change").args(["isolated", "promiscuous", "protection"]).multiple(true).requires("port")))]
+struct SettingArgs {
+    /// Exchange no frames with other isolated ports. Default: the setting stays as it is.
+    #[arg(long, value_name = "ON|OFF")]
+    isolated: Option<OnOff>,
+    /// Also get the unicast frames between other ports of the same VLANs. Default: the setting stays as it is.
+    #[arg(long, value_name = "ON|OFF")]
+    promiscuous: Option<OnOff>,
+    /// Set the source addresses that the switch checks: all (Ethernet and IP), mac (Ethernet only) or off. Default:
+    /// the setting stays as it is.
+    #[arg(long, value_name = "ADDRESSES")]
+    protection: Option<Protect>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum OnOff {
+    On,
+    Off,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Protect {
+    All,
+    Mac,
+    Off,
+}
+
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("kind").args(["access", "trunk"]).required(true)))]
+pub(crate) struct VlanArgs {
+    /// Name of the network that `siga net up` started.
+    network: Name,
+    /// Name of the network in the topology. It must have a switch.
+    lan: Name,
+    /// Name of the port: a guest, GUEST.DEVICE, or a port of the topology.
+    port: String,
+    /// Make the port an access port of this VLAN, 1 to 4094. Default: none; --trunk is then required.
+    #[arg(long, value_name = "VLAN")]
+    access: Option<u16>,
+    /// Make the port a trunk port of these VLANs, separated by commas. Default: none; --access is then required.
+    #[arg(long, value_name = "VLANS", value_delimiter = ',')]
+    trunk: Vec<u16>,
+    /// Set the VLAN of frames without a tag. Default: a trunk port drops such frames.
+    #[arg(long, value_name = "VLAN", requires = "trunk")]
+    native: Option<u16>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MirrorArgs {
+    /// Name of the network that `siga net up` started.
+    network: Name,
+    /// Name of the network in the topology. It must have a switch.
+    lan: Name,
+    /// Name of the port that gets the copies: a guest, GUEST.DEVICE, or a port of the topology.
+    #[arg(required_unless_present = "off")]
+    to: Option<String>,
+    /// Copy only the frames of this port. Default: those of all ports.
+    #[arg(long, value_name = "PORT", requires = "to")]
+    from: Option<String>,
+    /// End the copying.
+    #[arg(long, conflicts_with = "to")]
+    off: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FdbArgs {
+    /// Name of the network that `siga net up` started.
+    network: Name,
+    /// Name of the network in the topology. It must have a switch.
+    lan: Name,
+    /// Let the switch forget all learned addresses first.
+    #[arg(long)]
+    forget: bool,
+}
+
+pub(super) fn port(args: &PortArgs) -> Result<()> {
+    let SettingArgs { isolated, promiscuous, protection } = &args.settings;
+    let Some(port) = &args.port else { return show_ports(args) };
+    let protection = protection.map(|protection| match protection {
+        Protect::All => Protection::All,
+        Protect::Mac => Protection::Mac,
+        Protect::Off => Protection::Off,
+    });
+    let (isolated, promiscuous) = (isolated.map(|on| on == OnOff::On), promiscuous.map(|on| on == OnOff::On));
+    let change = PortChange { vlan: None, protection, isolated, promiscuous };
+    request(&args.network, Request::ChangePort { network: args.lan.clone(), port: port.clone(), change })
+}
+
+fn show_ports(args: &PortArgs) -> Result<()> {
+    let answers = Client::connect(&args.network)?.request(Request::Status { detail: false })?;
+    let networks = networks(&answers);
+    let network = networks.iter().find(|network| network.status.name == args.lan && network.status.switch.is_some());
+    let network =
+        network.ok_or_else(|| Error::usage(format!("the topology has no network {} with a switch", args.lan)))?;
+    let mut text = String::new();
+    switch_text(&mut text, network);
+    print(text.trim_start_matches('\n'))
+}
+
+pub(super) fn vlan(args: VlanArgs) -> Result<()> {
+    let VlanArgs { network, lan, port, access, trunk, native } = args;
+    let vlan =
+        access.map_or_else(|| PortVlan::Trunk { allowed: trunk.into_iter().collect(), native }, PortVlan::Access);
+    let change = PortChange { vlan: Some(vlan), ..PortChange::default() };
+    request(&network, Request::ChangePort { network: lan, port, change })
+}
+
+pub(super) fn mirror(args: MirrorArgs) -> Result<()> {
+    let MirrorArgs { network, lan, to, from, off: _ } = args;
+    let mirror = to.map(|to| Mirror { from, to });
+    request(&network, Request::Mirror { network: lan, mirror })
+}
+
+pub(super) fn fdb(args: &FdbArgs) -> Result<()> {
+    let asked = Request::Addresses { network: args.lan.clone(), forget: args.forget };
+    let answers = Client::connect(&args.network)?.request(asked)?;
+    let mut addresses: Vec<KnownAddress> = Vec::new();
+    for answer in answers {
+        if let Answer::Report { part: ReportPart::Addresses { addresses: part, .. }, .. } = answer {
+            addresses.extend(part);
+        } else if let Answer::Silent { .. } = answer {
+            return Err(Error::incomplete("the switch did not answer before the timeout"));
+        }
+    }
+    let mut text = String::from("VLAN  address            age (s)  port\n");
+    for KnownAddress { vlan, mac, port, age_ms } in addresses {
+        let age = age_ms.map_or_else(|| "fixed".to_owned(), |ms| (ms / 1_000).to_string());
+        let port = port.map_or_else(|| "not connected".to_owned(), |port| siga_model::text::name(&port));
+        let _ = writeln!(text, "{vlan:>4}  {:<18} {age:>7}  {port}", mac.to_string());
+    }
+    print(&text)
+}
