@@ -118,9 +118,9 @@ fn in_machine(root: &Path) -> Result<Option<String>, String> {
 fn in_time(command: Command, limit: Duration, interrupted: &AtomicBool) -> Result<(), String> {
     match limited::run(command, limit, interrupted)? {
         End::Exited(status) if status.success() => Ok(()),
-        End::Exited(status) => Err(format!("it ended with {status}")),
-        End::TimedOut => Err(format!("it did not end within {} s", limit.as_secs())),
-        End::Interrupted => Err("it was interrupted".to_owned()),
+        End::Exited(status) => Err(format!("the command ended with {status}")),
+        End::TimedOut => Err(format!("the command did not end within {} s", limit.as_secs())),
+        End::Interrupted => Err("the command was interrupted".to_owned()),
     }
 }
 
@@ -144,7 +144,7 @@ fn task(name: &str, run: fn(&Path) -> Result<Option<String>, String>) -> Step {
 fn test_command(root: &Path) -> Result<String, String> {
     let path = root.join("README.md");
     if !path.exists() {
-        eprintln!("README.md is absent: the tests are run by `{TEST}`");
+        eprintln!("README.md is missing, so the tests are run by `{TEST}`");
         return Ok(TEST.to_owned());
     }
     let text = fs::read_to_string(&path).map_err(|error| format!("README.md: {error}"))?;
@@ -164,7 +164,10 @@ fn test_command_in(readme: &str) -> Result<String, String> {
     }
     match found[..] {
         [line] => Ok(line.to_owned()),
-        _ => Err(format!("README.md: one fenced line `cargo test ...` is needed, there are {}", found.len())),
+        _ => Err(format!(
+            "README.md must contain exactly one fenced line `cargo test ...`, but it contains {}",
+            found.len()
+        )),
     }
 }
 
@@ -181,8 +184,10 @@ mod tests {
 
     #[test]
     fn a_readme_with_no_test_command_or_two_is_refused() {
-        assert!(test_command_in("cargo test --workspace\n").unwrap_err().contains("there are 0"));
-        assert!(test_command_in("```\ncargo test\ncargo test --workspace\n```\n").unwrap_err().contains("there are 2"));
+        assert!(test_command_in("cargo test --workspace\n").unwrap_err().contains("it contains 0"));
+        assert!(
+            test_command_in("```\ncargo test\ncargo test --workspace\n```\n").unwrap_err().contains("it contains 2")
+        );
     }
 
     #[test]
@@ -201,8 +206,8 @@ mod tests {
     fn a_step_with_a_time_limit_says_that_it_did_not_end() {
         let run = |line, limit| in_time(command::command(Path::new("/"), line), limit, &AtomicBool::new(false));
         assert_eq!(run("true", Duration::from_secs(60)), Ok(()));
-        assert_eq!(run("false", Duration::from_secs(60)).unwrap_err(), "it ended with exit status: 1");
-        assert_eq!(run("sleep 1000", Duration::ZERO).unwrap_err(), "it did not end within 0 s");
+        assert_eq!(run("false", Duration::from_secs(60)).unwrap_err(), "the command ended with exit status: 1");
+        assert_eq!(run("sleep 1000", Duration::ZERO).unwrap_err(), "the command did not end within 0 s");
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub(crate) fn built(root: &Path, line: &str) -> Result<PathBuf, String> {
     build.arg("--message-format=json-render-diagnostics");
     let messages = messages(build)?;
     let mut programs = messages.iter().filter_map(|message| message["executable"].as_str().map(PathBuf::from));
-    programs.next_back().ok_or_else(|| format!("{line} made no program"))
+    programs.next_back().ok_or_else(|| format!("{line} built no program"))
 }
 
 /// Runs a cargo command that builds with messages in JSON. Returns the messages; those of the compiler go to stderr as usual.

@@ -32,8 +32,10 @@ fn advisories(fetch: Command, check: Command) -> Result<Option<String>, String> 
     match command::output(fetch) {
         Ok(_) => command::run(check).map(|()| None),
         Err(error) => {
-            eprintln!("advisories: skipped: {error}");
-            Ok(Some("advisories and yanked versions: not checked, because their database cannot be reached".to_owned()))
+            eprintln!("the check of advisories was skipped: {error}");
+            Ok(Some(
+                "advisories and yanked versions were not checked, because their database cannot be reached".to_owned(),
+            ))
         }
     }
 }

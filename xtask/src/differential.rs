@@ -53,19 +53,19 @@ pub(crate) struct Options {
     /// Play sequences of UDP datagrams, ICMP messages, fragments and forwarded packets instead of TCP dialogues
     #[arg(long)]
     packets: bool,
-    /// Play only the dialogue of this seed, and print what both hosts do
+    /// Play only the dialogue of this seed, and print what the kernel and the stack do
     #[arg(long, conflicts_with_all = ["time", "dialogues", "from"])]
     seed: Option<u64>,
-    /// Play the recorded dialogues, and then drawn ones for this time (90s, 10m, 2h)
+    /// Play the recorded dialogues, then random dialogues for this time, such as 90s, 10m or 2h
     #[arg(long = "for", value_name = "TIME", value_parser = crate::sim::time, conflicts_with = "dialogues")]
     time: Option<Duration>,
-    /// Play the recorded dialogues, and then this number of drawn ones
+    /// Play the recorded dialogues, then this number of random dialogues
     #[arg(long, default_value_t = 2_000)]
     dialogues: u64,
-    /// The first seed; with `--for`, the default depends on the time of day
+    /// First seed of the random dialogues; with `--for`, the default depends on the time of day
     #[arg(long)]
     from: Option<u64>,
-    /// Shorten at most this number of dialogues that differ
+    /// Shorten at most this number of dialogues in which the kernel and the stack differ
     #[arg(long, default_value_t = 5)]
     minimise: usize,
     /// Set when the command has started itself in a network namespace of its own
@@ -102,7 +102,7 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     if options.packets {
         return packets::run(options);
     }
-    let failed = |error: io::Error| format!("the kernel's side: {error}");
+    let failed = |error: io::Error| format!("the kernel's part of the comparison failed: {error}");
     let mut session = Session::new(Kernel::open().map_err(failed)?);
     match options.seed {
         Some(seed) => one(&mut session, &generate::dialogue(seed)).map_err(failed)?,

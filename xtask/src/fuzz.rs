@@ -16,7 +16,7 @@ use siga_sim::fuzz::{TARGETS, pack, unpack};
 use crate::command;
 
 /// Targets in the tests of crates on which this crate may not depend. Their own fuzz programs play the inputs.
-const OF_OTHERS: [&str; 2] = ["ring", "control"];
+const OF_OTHERS: [&str; 4] = ["ring", "control", "switch", "cni"];
 
 /// A target's name, and the function that plays an input in this process; `None` if only the fuzz program can play it.
 type Chosen = (&'static str, Option<fn(&[u8])>);
@@ -34,15 +34,15 @@ const BOUNDS: [&str; 3] = ["-timeout=10", "-malloc_limit_mb=32", "-rss_limit_mb=
 /// The options of `cargo xtask fuzz`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// The target: frames, dialogue, reassembly, ring or control (default: all, one after the other)
+    /// The target: frames, dialogue, reassembly, ring or control (default: all targets, one after the other)
     target: Option<String>,
-    /// Time for each target (90s, 10m, 2h)
+    /// Duration for each target, such as 90s, 10m or 2h
     #[arg(long = "for", value_name = "TIME", value_parser = crate::sim::time, default_value = "10m")]
     time: Duration,
-    /// Rebuild the stored corpus from all inputs that were found
+    /// Replace the checked-in inputs by a minimal set that covers the same code
     #[arg(long, conflicts_with = "input")]
     keep: bool,
-    /// Play the input in this file once, without the fuzzer
+    /// Run the target once with the input in this file, without fuzzing
     #[arg(long, value_name = "FILE", requires = "target")]
     input: Option<PathBuf>,
 }
@@ -62,7 +62,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
                 }
             }
         }
-        eprintln!("{}: nothing wrong", path.display());
+        eprintln!("{}: no promise was broken", path.display());
         return Ok(());
     }
     let programs = build(root)?;
@@ -70,7 +70,10 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
         let dirs = Dirs::new(root, name)?;
         eprintln!("==> {name}, for {:?}", options.time);
         command::run(dirs.fuzz(&programs.join(name), options.time)).map_err(|error| {
-            format!("{error}\nreproduce: cargo xtask fuzz {name} --input FILE, of those in {}", dirs.found.display())
+            format!(
+                "{error}\nreproduce: cargo xtask fuzz {name} --input FILE, with a file from {}",
+                dirs.found.display()
+            )
         })?;
         if options.keep {
             dirs.keep(&programs.join(name))?;
@@ -91,13 +94,14 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 fn chosen(name: Option<&str>) -> Result<Vec<Chosen>, String> {
     let chosen: Vec<_> = all().filter(|(known, _)| name.is_none_or(|name| name == *known)).collect();
     let names = || names().collect::<Vec<_>>().join(", ");
-    if chosen.is_empty() { Err(format!("there is no such target; there are {}", names())) } else { Ok(chosen) }
+    if chosen.is_empty() { Err(format!("there is no such target; the targets are {}", names())) } else { Ok(chosen) }
 }
 
 /// Builds all targets and returns their directory.
 fn build(root: &Path) -> Result<PathBuf, String> {
     let version = command::output(command::command(root, "rustc -vV"))?;
-    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).ok_or("rustc names no host")?;
+    let host =
+        version.lines().find_map(|line| line.strip_prefix("host: ")).ok_or("the output of rustc contains no host")?;
     let line = "cargo build --release --locked --manifest-path fuzz/Cargo.toml --target-dir target/fuzz --target";
     let mut build = command::command(root, line);
     build.arg(host).env("RUSTFLAGS", RUSTFLAGS);
@@ -196,7 +200,9 @@ mod tests {
         assert_eq!(chosen(None).unwrap().len(), TARGETS.len() + OF_OTHERS.len());
         assert!(chosen(Some("ring")).unwrap()[0].1.is_none());
         assert_eq!(chosen(Some("dialogue")).unwrap()[0].0, "dialogue");
-        assert!(chosen(Some("nothing")).unwrap_err().contains("frames, dialogue, reassembly, ring, control"));
+        assert!(
+            chosen(Some("nothing")).unwrap_err().contains("frames, dialogue, reassembly, ring, control, switch, cni")
+        );
     }
 
     #[test]

@@ -57,7 +57,7 @@ pub(crate) fn run(root: &Path, update: bool) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{} differ by more than {:.0}%; if that is meant, `cargo xtask instructions --update` writes {FILE}",
+        "{} differ by more than {:.0}%; to accept the new counts, `cargo xtask instructions --update` writes {FILE}",
         differing.join(", "),
         TOLERANCE * 100.0
     ))
@@ -75,7 +75,7 @@ fn are_all_there(known: &BTreeMap<String, u64>) -> Result<(), String> {
         return Ok(());
     }
     let has: Vec<&str> = known.keys().map(String::as_str).collect();
-    Err(format!("{FILE} has {}, and should have {}", has.join(", "), wanted.join(", ")))
+    Err(format!("{FILE} contains {}, but should contain {}", has.join(", "), wanted.join(", ")))
 }
 
 /// Prints each count with its change; returns the names of the counts outside the tolerance.
@@ -117,7 +117,7 @@ fn count(root: &Path, program: &Path, case: &str, rounds: u64) -> Result<Count, 
         return Err(format!("{case} under valgrind: {}\n{said}{words}", output.status));
     }
     let profile = fs::read_to_string(root.join(PROFILE)).map_err(|error| format!("{PROFILE}: {error}"))?;
-    collected(&profile).ok_or_else(|| format!("{PROFILE} does not say what {case} took"))
+    collected(&profile).ok_or_else(|| format!("{PROFILE} does not contain the instructions of {case}"))
 }
 
 /// Adds up the instructions that each function executes itself. A line `fn=` names a function. Each line after it has a position

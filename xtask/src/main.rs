@@ -39,20 +39,20 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Run all checks that a change has to pass, in order; stop at the first failure
+    /// Run all checks that a change must pass, and stop at the first failure
     Ci,
-    /// Check rules that the compiler cannot check: dependencies between crates, import circles, size of the build, language,
-    /// tests of promises
+    /// Check rules that the compiler cannot check: dependencies between crates, import circles, size of the build,
+    /// language, and that each promise of SPECIFICATION.md has tests
     Tidy,
-    /// Check licences, versions and sources of all dependencies, and the security advisories if they can be fetched
+    /// Check licences, versions and sources of all dependencies, and security advisories if they can be downloaded
     Deny,
-    /// Compare siga's own network with the best modes of the kernel's, and its speed with and without a hostile guest (`--only
-    /// attacked`); needs a quiet machine for up to 25 minutes
+    /// Compare the speed of siga's own network with the kernel's fastest configurations. The row `attacked` compares
+    /// the speed with and without a hostile guest. Needs a quiet machine, and takes up to 25 minutes
     #[command(args_conflicts_with_subcommands = true)]
     Bench {
         #[command(subcommand)]
         other: Option<OtherBench>,
-        /// Number of rounds; each round measures every mode of a cell once
+        /// Number of rounds; each round measures each configuration of a row once
         #[arg(long, default_value_t = 4)]
         rounds: u32,
         /// Duration of each measurement, in seconds
@@ -61,70 +61,73 @@ enum Task {
         /// Measure only the rows whose name contains this text
         #[arg(long, default_value = "")]
         only: String,
-        /// Also measure the settings of the kernel that made it faster in no row so far: RPS, GRO and large socket buffers
+        /// Also measure kernel settings that have not made any row faster so far: RPS, GRO and large socket buffers
         #[arg(long)]
         all_axes: bool,
-        /// Measure beside a program with real-time priority that takes a tenth of each CPU (needs root)
+        /// During the measurement, run a program with real-time priority that takes a tenth of each CPU (needs root)
         #[arg(long)]
         disturbed: bool,
-        /// The JSON file for the result
+        /// JSON file for the results
         #[arg(long, default_value = "target/bench/network.json")]
         out: PathBuf,
     },
     /// Take a tenth of each CPU in slices of 1 to 20 ms with real-time priority, as a busy hypervisor does (needs root)
     Disturb {
-        /// The time after which the program ends
+        /// Time in seconds after which the program ends
         #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=i64::from(bench::disturb::SECONDS_MAX)))]
         seconds: u32,
         /// Use the scheduling policy of this process
         #[arg(long, hide = true)]
         prioritised: bool,
     },
-    /// Compare the workload drivers with iperf3, qperf and sockperf in one run (needs root and a quiet machine)
+    /// Compare siga's workload drivers with iperf3, qperf and sockperf (needs root and a quiet machine)
     BenchDrivers {
-        /// Number of rounds; each round measures every peer and siga once
+        /// Number of rounds; each round measures siga and each of the other programs once
         #[arg(long, default_value_t = 7)]
         rounds: u32,
         /// Duration of each measurement, in seconds
         #[arg(long, default_value_t = 2)]
         seconds: u32,
-        /// Compare only with the peers whose name contains this text
+        /// Compare only with the programs whose name contains this text
         #[arg(long, default_value = "")]
         only: String,
     },
-    /// Print each requirement of the RFCs with its code and its test, or the reason why it is not kept
+    /// Print each requirement of the implemented RFCs with its code and test, or the reason why siga does not fulfil
+    /// it
     Rfc(rfc::Options),
-    /// Search for inputs that break a promise, guided by coverage (needs a C++ compiler)
+    /// Search for inputs that break a promise (fuzzing; needs a C++ compiler)
     Fuzz(fuzz::Options),
-    /// Count the instructions per forwarded frame and per exchange, and compare them with the checked-in counts (needs valgrind)
+    /// Count the CPU instructions for a forwarded frame and for a request with its response, and compare them with
+    /// the checked-in counts (needs valgrind)
     Instructions {
         /// Write the new counts into the checked-in file
         #[arg(long)]
         update: bool,
     },
-    /// Check every order of steps of the ring's producer, consumer and doorbell with Loom
+    /// Check the ring's producer, consumer and doorbell with Loom, in every possible order of the threads' steps
     Loom,
     /// Run the ring's tests under Miri, if a nightly compiler with Miri is installed
     Miri,
-    /// Run the simulation: one seed with its trace, or different seeds until the time is over
+    /// Simulate TCP/IP stacks: one seed with its trace, or many seeds for a given time
     Sim(sim::Options),
-    /// Play dialogues with the kernel's TCP and with the stack's, and compare what both do (needs root)
+    /// Play the same dialogues with the TCP of the kernel and of siga's stack, and compare their behaviour (needs
+    /// root)
     Differential(differential::Options),
-    /// Use a virtual network for an hour while its guests are killed, and check its processes for leaks (needs root for all
-    /// checks)
+    /// Send traffic over a virtual network whose processes are killed again and again, and look for leaks (without
+    /// root, some checks are omitted)
     Soak(soak::Options),
-    /// Run the tests of other projects on the kernel's sockets and on those of a guest, and compare their outcomes
+    /// Run test suites of other projects on the kernel's sockets and on a guest's sockets, and compare the results
     Programs(programs::Options),
     /// Run a command in a virtual machine with Debian's kernel and all of its modules (needs QEMU)
     Vm(vm::Options),
-    /// Run the tests that need the virtual machine: build them here and run them there
+    /// Build the tests that need the virtual machine, and run them in the virtual machine
     VmTests(vm_tests::Options),
-    /// Run all long suites, one after the other; takes about five and a half hours, at most eleven. Prints one line for each suite, and
+    /// Run all long suites, one after the other; takes about six hours, at most twelve. Prints one line for each suite, and
     /// writes logs and `summary.json` to target/nightly
     Nightly(nightly::Options),
     /// Write the published JSON Schemas of plans and levels
     Schema {
-        /// Only compare the files with the types, without writing
+        /// Only check that the files match the source code, without writing them
         #[arg(long)]
         check: bool,
     },

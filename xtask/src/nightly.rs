@@ -66,7 +66,7 @@ fn chosen(suites: &[Suite], only: &str) -> Result<Vec<Suite>, String> {
     let chosen: Vec<Suite> = suites.iter().copied().filter(|suite| suite.name.contains(only)).collect();
     if chosen.is_empty() {
         let names: Vec<&str> = suites.iter().map(|suite| suite.name).collect();
-        return Err(format!("no suite's name contains \"{only}\"; there are {}", names.join(", ")));
+        return Err(format!("no suite's name contains \"{only}\"; the suites are {}", names.join(", ")));
     }
     Ok(chosen)
 }
@@ -127,8 +127,8 @@ fn outcome(end: Result<End, String>, limit: Duration, log: &[u8]) -> Outcome {
     let failed = |reason: String| Outcome::Failed { reason };
     match end {
         Err(reason) => failed(reason),
-        Ok(End::TimedOut) => failed(format!("it did not end within {} s", limit.as_secs())),
-        Ok(End::Interrupted) => failed("it was interrupted".to_owned()),
+        Ok(End::TimedOut) => failed(format!("the suite did not end within {} s", limit.as_secs())),
+        Ok(End::Interrupted) => failed("the suite was interrupted".to_owned()),
         Ok(End::Exited(status)) if !status.success() => failed(status.to_string()),
         Ok(End::Exited(_)) => {
             let text = String::from_utf8_lossy(log);
@@ -281,7 +281,7 @@ mod tests {
         hanging.limit_minutes = 0;
         let (outcome, summary) = run_in_empty(&[hanging, suite("good", "true")], false);
         assert_eq!(outcome.unwrap_err(), "failed: hanging");
-        assert_eq!(summary["suites"][0]["reason"], "it did not end within 0 s");
+        assert_eq!(summary["suites"][0]["reason"], "the suite did not end within 0 s");
         assert_eq!(summary["suites"][1]["outcome"], "passed");
     }
 
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(outcome.unwrap_err(), "interrupted after 1 of 2 suites");
         assert_eq!(summary["complete"], false);
         assert_eq!(summary["suites"].as_array().unwrap().len(), 1);
-        assert_eq!(summary["suites"][0]["reason"], "it was interrupted");
+        assert_eq!(summary["suites"][0]["reason"], "the suite was interrupted");
     }
 
     #[test]
@@ -301,7 +301,7 @@ mod tests {
         let (outcome, summary) =
             run_in_empty(&[without, suite("says", "echo skipped, because there is no Miri")], false);
         assert_eq!(outcome, Ok(()));
-        let expected = "no-such-program-anywhere is missing; it is in the Debian package nowhere";
+        let expected = "the program no-such-program-anywhere is missing; install the Debian package nowhere";
         assert_eq!(summary["suites"][0]["outcome"], "skipped");
         assert_eq!(summary["suites"][0]["reason"], expected);
         assert_eq!(summary["suites"][1]["reason"], "there is no Miri");
@@ -313,7 +313,7 @@ mod tests {
         let suites = [suite("sim", ""), suite("soak", ""), suite("soak-copy", "")];
         assert_eq!(
             chosen(&suites, "none").unwrap_err(),
-            "no suite's name contains \"none\"; there are sim, soak, soak-copy"
+            "no suite's name contains \"none\"; the suites are sim, soak, soak-copy"
         );
         assert_eq!(chosen(&suites, "soak").unwrap().len(), 2);
         assert_eq!(chosen(&suites, "").unwrap().len(), 3);

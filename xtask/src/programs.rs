@@ -98,7 +98,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     let names: Vec<&str> = MODULES.into_iter().chain([LIBUV, TOKIO]).collect();
     let chosen = |name: &&str| name.contains(&options.only);
     if !names.iter().any(chosen) {
-        return Err(format!("no suite's name contains \"{}\"; there are {}", options.only, names.join(", ")));
+        return Err(format!("no suite's name contains \"{}\"; the suites are {}", options.only, names.join(", ")));
     }
     let out = root.join(&options.out);
     let suites = suites(root, &out, &names.into_iter().filter(chosen).collect::<Vec<_>>())?;

@@ -33,10 +33,10 @@ pub(crate) struct Options {
     /// Output format: text, or the Markdown page of docs/
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// Print no requirements; check them and compare the page in docs/
+    /// Check the requirements and the page in docs/, without printing the requirements
     #[arg(long, conflicts_with = "write")]
     check: bool,
-    /// Write the page into docs/
+    /// Write the page docs/rfcs.md
     #[arg(long)]
     write: bool,
 }
@@ -64,7 +64,9 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     } else if options.check {
         if std::fs::read_to_string(&path).ok().as_ref() != Some(&written) {
             tidy::conclude("rfc", &problems)?;
-            return Err(format!("{PAGE_PATH} is not what the sources say; write it by `cargo xtask rfc --write`"));
+            return Err(format!(
+                "{PAGE_PATH} does not match the sources; write the page with `cargo xtask rfc --write`"
+            ));
         }
     } else {
         command::print(&if options.format == Format::Md { written } else { page::text(&all.rfcs) })?;
@@ -103,10 +105,10 @@ fn look(files: &[File]) -> Result<(Rfcs, Vec<Problem>), String> {
 
 fn undecided_problem(rfc: &Rfc, requirement: &Requirement) -> Problem {
     let missing = match (&requirement.why_not, requirement.code.is_empty(), requirement.tests.is_empty()) {
-        (Some(_), _, _) => "it has two reasons, `why_not` and `not_applicable`",
-        (None, true, true) => "it has neither code nor a test, and no reason",
-        (None, true, false) => "it has a test and no code",
-        (None, false, _) => "it has code and no test",
+        (Some(_), _, _) => "the requirement has two reasons, `why_not` and `not_applicable`",
+        (None, true, true) => "the requirement has neither code nor a test, and no reason",
+        (None, true, false) => "the requirement has a test, but no code",
+        (None, false, _) => "the requirement has code, but no test",
     };
     Problem::new(format!("{}: {} `{}`", rfc.path, requirement.name(), requirement.asks), missing)
 }
@@ -164,28 +166,34 @@ mod tests {
         assert!(written.contains("| [9293](#rfc-9293) | A | 1 | 1 | 1 | 0 | 1 |\n"), "{written}");
         // A requirement that is kept in part still needs code and a test.
         let (_, problems) = looked_at(&data, "crates/stack/src/a.rs", "//! A.\n// MUST-1\nfn a() {}\n");
-        assert!(problems.iter().any(|problem| problem.contains("SHLD-1 `a habit`: it has neither")), "{problems:?}");
+        assert!(
+            problems.iter().any(|problem| problem.contains("SHLD-1 `a habit`: the requirement has neither")),
+            "{problems:?}"
+        );
     }
 
     #[test]
     fn half_of_it_decides_nothing() {
         let at = |id: &str| format!("xtask/src/rfc/rfc9293.toml: {id}");
-        let neither = "it has neither code nor a test, and no reason";
+        let neither = "the requirement has neither code nor a test, and no reason";
         let (_, problems) = looked("crates/other/src/a.rs", KEPT);
         let (must, should, may) = (at("MUST-1 `a window`"), at("SHLD-1 `a habit`"), at("MAY-1 `a liberty`"));
         assert_eq!(problems, [format!("{must}: {neither}"), format!("{should}: {neither}")]);
         let (_, problems) = looked("crates/stack/src/a.rs", "//! A.\n// MUST-1, MAY-1\nfn a() {}\n");
-        let no_test = "it has code and no test";
+        let no_test = "the requirement has code, but no test";
         assert_eq!(
             problems,
             [format!("{must}: {no_test}"), format!("{should}: {neither}"), format!("{may}: {no_test}")]
         );
         let (_, problems) = looked("crates/stack/tests/a.rs", "//! A.\n// MUST-1 SHLD-1\n#[test]\nfn a() {}\n");
-        let no_code = "it has a test and no code";
+        let no_code = "the requirement has a test, but no code";
         assert_eq!(problems, [format!("{must}: {no_code}"), format!("{should}: {no_code}")]);
         let data = REQUIREMENTS.replace("why_not", "not_applicable = \"b\"\nwhy_not");
         let (_, problems) = looked_at(&data, "crates/stack/src/a.rs", KEPT);
-        assert_eq!(problems, [format!("{}: it has two reasons, `why_not` and `not_applicable`", at("MUST-2 `a sum`"))]);
+        assert_eq!(
+            problems,
+            [format!("{}: the requirement has two reasons, `why_not` and `not_applicable`", at("MUST-2 `a sum`"))]
+        );
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub(crate) fn loom(root: &Path) -> Result<(), String> {
 pub(crate) fn miri(root: &Path) -> Result<(), String> {
     if let Err(error) = command::output(nightly(root, "cargo +nightly miri --version")) {
         eprintln!(
-            "skipped, because there is no Miri: {error}; `rustup component add miri --toolchain nightly` gets it"
+            "skipped, because there is no Miri: {error}; install it with `rustup component add miri --toolchain nightly`"
         );
         return Ok(());
     }

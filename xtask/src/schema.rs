@@ -23,7 +23,7 @@ pub(crate) fn run(root: &Path, check: bool) -> Result<(), String> {
         if !check {
             fs::write(&path, &output.stdout).map_err(|error| format!("cannot write {file}: {error}"))?;
         } else if fs::read(&path).ok().as_ref() != Some(&output.stdout) {
-            return Err(format!("{file} is not what the types say; write it by `cargo xtask schema`"));
+            return Err(format!("{file} does not match the source code; write it with `cargo xtask schema`"));
         }
     }
     Ok(())

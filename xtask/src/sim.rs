@@ -29,10 +29,10 @@ const REPORT_EVERY: Duration = Duration::from_secs(30);
 /// The options of `cargo xtask sim`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Run this seed and print every event
+    /// Simulate this seed, and print every event
     #[arg(long, required_unless_present_any = ["time", "accept"], conflicts_with = "time")]
     seed: Option<u64>,
-    /// Try seeds for this time (90s, 10m, 2h); stop at the first that fails
+    /// Simulate many seeds for this time, such as 90s, 10m or 2h; stop at the first seed that fails
     #[arg(long = "for", value_name = "TIME", value_parser = time)]
     time: Option<Duration>,
     /// Print only the outcome, without the trace
@@ -41,10 +41,10 @@ pub(crate) struct Options {
     /// Write a capture of each link to target/sim/
     #[arg(long, conflicts_with = "time")]
     capture: bool,
-    /// The first seed to try
+    /// The first seed of --for
     #[arg(long, conflicts_with = "seed")]
     from: Option<u64>,
-    /// Measure the throughput of streams by loss, buffers, queues and congestion control, and write the tables with which the tests compare
+    /// Simulate the throughput of streams, and replace the tables of throughputs that the tests expect
     #[arg(long, conflicts_with_all = ["seed", "time", "from", "quiet", "capture"])]
     accept: bool,
 }
@@ -103,7 +103,7 @@ fn one(root: &Path, seed: u64, options: &Options) -> Result<(), String> {
 fn summary(seed: u64, outcome: &Outcome) -> String {
     let befell = outcome.fates.iter().filter(|(_, count)| *count > 0).map(|(fate, count)| format!("{fate} {count}"));
     let befell = befell.collect::<Vec<_>>().join(", ");
-    let frames = if befell.is_empty() { "nothing befell any frame".to_owned() } else { befell };
+    let frames = if befell.is_empty() { "no frame was changed or lost".to_owned() } else { befell };
     let (events, time, hash) = (outcome.events, outcome.virtual_time, outcome.hash);
     let name = outcome.name;
     format!(
@@ -153,7 +153,7 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
         "s" => 1,
         "m" => 60,
         "h" => 3_600,
-        _ => return Err("a number and s, m or h is needed, like 10m".to_owned()),
+        _ => return Err("write a number followed by s, m or h, such as 10m".to_owned()),
     };
     let number: u64 = number.parse().map_err(|error| format!("{number:?}: {error}"))?;
     number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(|| "too long".to_owned())

@@ -17,12 +17,12 @@ const RUN: &str = "cargo run --quiet --release --locked --package siga --example
 /// The options of `cargo xtask soak`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// One long undisturbed run instead of the soak
+    /// Send one kind of traffic without killing processes, instead of the soak
     task: Option<Task>,
-    /// Duration of the soak or of `hold` (90s, 10m, 1h; default: 1h for the soak, 10m for `hold`)
+    /// Duration of the soak or of `hold`, such as 90s, 10m or 1h (default: 1h for the soak, 10m for `hold`)
     #[arg(long = "for", value_name = "TIME", value_parser = crate::sim::time)]
     time: Option<Duration>,
-    /// The seed for the soak's random choices
+    /// Seed for the random choices of the soak
     #[arg(long)]
     seed: Option<u64>,
 }
@@ -43,7 +43,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     let words = words(options)?;
     command::run(command::command(root, BUILD))?;
     let mut soak = command::command(root, RUN);
-    Err(format!("cannot start it: {}", soak.args(words).exec()))
+    Err(format!("cannot start the soak program: {}", soak.args(words).exec()))
 }
 
 /// Returns the arguments of the soak program.
@@ -57,13 +57,13 @@ fn words(options: &Options) -> Result<Vec<String>, String> {
     let mut words = vec![name.to_owned()];
     if let Some(time) = options.time {
         if matches!(options.task, Some(Task::Copy | Task::Crr)) {
-            return Err(format!("{name} takes as long as it takes; leave out --for"));
+            return Err(format!("{name} ends by itself, so --for has no effect; remove --for"));
         }
         words.extend(["--for".to_owned(), format!("{}s", time.as_secs())]);
     }
     if let Some(seed) = options.seed {
         if options.task.is_some() {
-            return Err(format!("nothing in {name} is drawn; leave out --seed"));
+            return Err(format!("{name} makes no random choices, so --seed has no effect; remove --seed"));
         }
         words.extend(["--seed".to_owned(), seed.to_string()]);
     }

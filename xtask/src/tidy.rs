@@ -56,7 +56,7 @@ pub(crate) fn conclude(task: &str, problems: &[Problem]) -> Result<(), String> {
     problems.iter().for_each(|problem| eprintln!("{task}: {problem}"));
     match problems.len() {
         0 => Ok(()),
-        count => Err(format!("{task}: {count} to put right")),
+        count => Err(format!("{task}: {count} problems to correct")),
     }
 }
 
@@ -157,6 +157,6 @@ mod tests {
                 "siga-other",
             ]
         );
-        assert_eq!(run(root).unwrap_err(), "tidy: 6 to put right");
+        assert_eq!(run(root).unwrap_err(), "tidy: 6 problems to correct");
     }
 }

@@ -47,13 +47,14 @@ pub(crate) struct Options {
     /// Size of the memory (512M, 2G)
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = memory_mib)]
     memory: u32,
-    /// Load the module of the kernel with this name or alias before the command; may be repeated
+    /// Load the kernel module with this name or alias before the command; can be used several times
     #[arg(long = "module", value_name = "NAME")]
     modules: Vec<String>,
     /// Time limit for the start of the machine and the command, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     timeout: u64,
-    /// The directory for results, which the command finds in `$OUT` (default: a new one, target/vm/runs/NUMBER/out)
+    /// Directory for results; the command finds its path in `$OUT` (default: a new directory,
+    /// target/vm/runs/NUMBER/out)
     #[arg(long, value_name = "DIRECTORY")]
     out: Option<PathBuf>,
     /// The command with its arguments, after `--`
@@ -82,7 +83,9 @@ fn run_in(root: &Path, cache: &Path, options: &Options) -> Result<u8, String> {
     let accelerator = accelerator::choose(&image, cache)?;
     match accelerator {
         Accelerator::Kvm => eprintln!("vm: Linux {} under KVM", image.release()),
-        Accelerator::Tcg => eprintln!("vm: Linux {}, emulated: rates and CPU times mean nothing", image.release()),
+        Accelerator::Tcg => {
+            eprintln!("vm: Linux {}, emulated: rates and CPU times are not meaningful", image.release());
+        }
     }
     let size = Size { cpus: options.cpus, memory_mib: options.memory };
     let outcome = machine::run(&image, accelerator, size, &job, Duration::from_secs(options.timeout));
@@ -130,7 +133,7 @@ pub(crate) fn program(name: &str, package: &str) -> Result<(), String> {
     if env::split_paths(&path).any(|directory| directory.join(name).is_file()) {
         return Ok(());
     }
-    Err(format!("{name} is missing; it is in the Debian package {package}"))
+    Err(format!("the program {name} is missing; install the Debian package {package}"))
 }
 
 /// Parses a size of memory in MiB or GiB.
@@ -140,8 +143,8 @@ fn memory_mib(text: &str) -> Result<u32, String> {
         None => text.strip_suffix(['M', 'm']).and_then(|number| number.parse().ok()),
     };
     match parsed {
-        None => Err("a number with M or G is needed, like 512M or 2G".to_owned()),
-        Some(0..MEMORY_MIB_MIN) => Err(format!("at least {MEMORY_MIB_MIN}M is needed")),
+        None => Err("write a number followed by M or G, such as 512M or 2G".to_owned()),
+        Some(0..MEMORY_MIB_MIN) => Err(format!("the machine needs at least {MEMORY_MIB_MIN}M")),
         Some(size) => Ok(size),
     }
 }
@@ -163,7 +166,7 @@ mod tests {
     fn a_missing_program_is_named_with_its_package() {
         assert_eq!(program("sh", "dash"), Ok(()));
         let error = program("no-such-program-anywhere", "some-package").unwrap_err();
-        assert_eq!(error, "no-such-program-anywhere is missing; it is in the Debian package some-package");
+        assert_eq!(error, "the program no-such-program-anywhere is missing; install the Debian package some-package");
     }
 
     #[test]

@@ -54,13 +54,15 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
         }
     }
     if programs.is_empty() {
-        return Err(format!("no test for the virtual machine has a name with \"{}\"", options.filter));
+        return Err(format!("no test for the virtual machine has a name that contains \"{}\"", options.filter));
     }
     let count: usize = programs.iter().map(|program| program.tests.len()).sum();
     eprintln!("vm-tests: tests to run: {count}, test programs: {}", programs.len());
     if let Some(program) = programs.iter().find(|program| !program.path.starts_with(root)) {
         let (path, root) = (program.path.display(), root.display());
-        return Err(format!("the machine has no file {path}, because it sees only {root}: build below that directory"));
+        return Err(format!(
+            "the machine cannot see the file {path}, because it sees only {root}; build below that directory"
+        ));
     }
     let this = env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
     let mut vm = Command::new(this);

@@ -33,9 +33,9 @@ impl Disturber {
     pub(crate) fn wait(mut self) -> Result<(), String> {
         match self.0.wait() {
             Ok(status) if status.success() => Ok(()),
-            Ok(status) => {
-                Err(format!("the disturbing program: {status} (it needs root and Debian's package util-linux)"))
-            }
+            Ok(status) => Err(format!(
+                "the disturbing program ended with {status}; it needs root and Debian's package util-linux"
+            )),
             Err(error) => Err(format!("cannot wait for the disturbing program: {error}")),
         }
     }
@@ -51,7 +51,7 @@ impl Drop for Disturber {
 /// Runs the program in this process, with the scheduling policy that the process has.
 pub(crate) fn run(seconds: u32) -> Result<(), String> {
     let end = Instant::now() + Duration::from_secs(seconds.min(SECONDS_MAX).into());
-    let allowed = sched_getaffinity(None).map_err(|error| format!("which CPUs there are: {error}"))?;
+    let allowed = sched_getaffinity(None).map_err(|error| format!("cannot find the CPUs of this host: {error}"))?;
     let cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
     let threads: Vec<_> = cpus.map(|cpu| thread::spawn(move || take_slices(cpu, end))).collect();
     threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a thread has panicked".to_owned())?)

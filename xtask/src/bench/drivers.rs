@@ -62,11 +62,13 @@ pub(crate) fn run(root: &Path, rounds: u32, seconds: u32, only: &str) -> Result<
     let duels: Vec<&Duel> = DUELS.iter().filter(|duel| duel.name.contains(only)).collect();
     if duels.is_empty() {
         let names = DUELS.map(|duel| duel.name).join("; ");
-        return Err(format!("no peer's name contains \"{only}\"; there are {names}"));
+        return Err(format!("no program's name contains \"{only}\"; the programs are {names}"));
     }
     for program in ["ip", "iperf3", "qperf", "sockperf"] {
         if Command::new(program).arg("--help").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
-            return Err(format!("{program} is missing; Debian packages: iproute2 iperf3 qperf sockperf"));
+            return Err(format!(
+                "the program {program} is missing; install the Debian packages iproute2, iperf3, qperf and sockperf"
+            ));
         }
     }
     let siga = build(root)?;
@@ -137,7 +139,7 @@ fn iperf3(seconds: u32, streams: u32) -> Result<f64, String> {
     let text = in_client(&["iperf3", "-c", ADDRESS, "-t", &seconds, "-O", "1", "-P", &streams, "-J"])?;
     let json: Value = serde_json::from_str(&text).map_err(|error| format!("iperf3: {error}"))?;
     let bits = json["end"]["sum_received"]["bits_per_second"].as_f64();
-    bits.map(|bits| bits / 8e6).ok_or_else(|| "iperf3 gave no rate".to_owned())
+    bits.map(|bits| bits / 8e6).ok_or_else(|| "the output of iperf3 contains no rate".to_owned())
 }
 
 /// Returns qperf's round trips per second. qperf prints the time of half a round trip.
@@ -189,7 +191,7 @@ fn measure(siga: &Path, workload: &[&str], seconds: u32) -> Result<f64, String> 
     let text = output(&words);
     let _ = std::fs::remove_dir_all(&out);
     let json: Value = serde_json::from_str(&text?).map_err(|error| format!("siga: {error}"))?;
-    json["cells"][0]["rate"].as_f64().ok_or_else(|| "siga gave no rate".to_owned())
+    json["cells"][0]["rate"].as_f64().ok_or_else(|| "the output of siga contains no rate".to_owned())
 }
 
 /// Two namespaces and a veth pair; dropping the value removes them.

@@ -25,7 +25,7 @@ impl Figures {
         match (cell["rate"].as_f64(), cell["cpu"]["total"].as_f64(), cell["skipped"].as_str()) {
             (Some(rate), Some(cpu), _) => Ok(Self { rate, cpu: cpu * ms, p99: latency("p99"), p999: latency("p999") }),
             (_, _, Some(reason)) => Err(reason.replace("\n  ", "; ")),
-            _ => Err("siga printed no figure for it".to_owned()),
+            _ => Err("siga printed no figure for this row".to_owned()),
         }
     }
 
@@ -94,7 +94,7 @@ pub(crate) fn ratio_lines(ratios: &[Ratio], rounds: u32) -> String {
         let target = match (ratio.target, ratio.is_met()) {
             (Some(target), Some(true)) => format!("target {target}: met"),
             (Some(target), Some(false)) => format!("target {target}: MISSED"),
-            (Some(target), None) => format!("target {target}: too few units to tell"),
+            (Some(target), None) => format!("target {target}: too few units for a result"),
             (None, _) => String::new(),
         };
         let Ratio { what, median, least, most, .. } = ratio;

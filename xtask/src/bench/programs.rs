@@ -31,7 +31,7 @@ use places::{End, Place, Placement, Places};
 /// The options of the comparison.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Number of rounds; each round measures every mode of a row once
+    /// Number of rounds; each round measures each configuration of a row once
     #[arg(long, default_value_t = 5)]
     rounds: u32,
     /// Duration of each measurement, in seconds
@@ -40,7 +40,7 @@ pub(crate) struct Options {
     /// Measure only the rows whose name contains this text
     #[arg(long, default_value = "")]
     only: String,
-    /// The JSON file for the result
+    /// JSON file for the results
     #[arg(long, default_value = "target/bench/programs.json")]
     out: PathBuf,
 }
@@ -71,7 +71,7 @@ const fn over_loopback(name: &'static str, load: Load, rate: f64) -> Row {
 }
 
 /// The rows in the order of the report.
-const ROWS: [Row; 9] = [
+const ROWS: [Row; 10] = [
     over_loopback("redis -c 50", Load::Redis { clients: 50, bytes: 3, requests: 50_000 }, 1.3),
     over_loopback("redis -c 200 -d 1024", Load::Redis { clients: 200, bytes: 1_024, requests: 40_000 }, 1.3),
     Row {
@@ -79,8 +79,9 @@ const ROWS: [Row; 9] = [
         own: TWO_GUESTS,
         ..over_loopback("redis -c 1 over veth", Load::Redis { clients: 1, bytes: 3, requests: 10_000 }, 1.0)
     },
-    over_loopback("nginx, keep-alive", Load::Nginx { close: false }, 1.3),
-    over_loopback("nginx, Connection: close", Load::Nginx { close: true }, 2.0),
+    over_loopback("nginx, keep-alive", Load::Nginx { close: false, workers: 1 }, 1.3),
+    over_loopback("nginx, Connection: close", Load::Nginx { close: true, workers: 1 }, 2.0),
+    over_loopback("nginx with 4 workers, Connection: close", Load::Nginx { close: true, workers: 4 }, 1.0),
     over_loopback("memcached", Load::Memcached, 1.3),
     Row { cpu: Some(1.0), ..over_loopback("pgbench -S -c 10", Load::Postgres, 1.0) },
     Row { kernel: WITH_BIG_TCP, ..over_loopback("iperf3, 1 stream", Load::Iperf { streams: 1 }, 0.6) },
@@ -122,7 +123,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     let (with_driver, with_costs) = (driver::NAME.contains(&options.only), costs::NAME.contains(&options.only));
     if rows.is_empty() && !with_driver && !with_costs {
         let names: Vec<&str> = ROWS.iter().map(|row| row.name).chain([driver::NAME, costs::NAME]).collect();
-        return Err(format!("no row's name contains \"{}\"; there are {}", options.only, names.join("; ")));
+        return Err(format!("no row's name contains \"{}\"; the rows are {}", options.only, names.join("; ")));
     }
     let out = root.join(&options.out);
     let bench = Bench::new(build(root)?)?;
@@ -182,7 +183,10 @@ impl Bench {
     fn measure(&self, row: &Row, options: &Options) -> Result<(String, Value), String> {
         let load = row.load;
         if let Some(missing) = load.programs().iter().find(|program| !Path::new(program.path).exists()) {
-            return Err(format!("{} is missing; Debian's package is {}", missing.path, missing.package));
+            return Err(format!(
+                "the program {} is missing; install Debian's package {}",
+                missing.path, missing.package
+            ));
         }
         let directory = self.directory.0.join(load.port().to_string());
         load.prepare(&directory)?;
@@ -240,7 +244,8 @@ impl Bench {
         let port = load.port().to_string();
         let limit = START_SECONDS_MAX.to_string();
         let wait = ["/usr/bin/python3", "-c", AWAIT, place.address(), &port, &limit].map(str::to_owned);
-        command::output(command(End::Client, &wait)).map_err(|error| format!("the server does not listen: {error}"))?;
+        command::output(command(End::Client, &wait))
+            .map_err(|error| format!("the server did not start to listen: {error}"))?;
         let before = busy()?;
         let text = command::output(command(End::Client, &load.client(place, seconds)))?;
         let busy_ms = (busy()? - before) * 1e3;
@@ -299,7 +304,7 @@ fn reason(screened: &[(Mode, Result<Figures, String>)]) -> String {
 /// Returns the CPU time that the host has spent since it started, in seconds, without idle, waiting and stolen time.
 fn busy() -> Result<f64, String> {
     let text = fs::read_to_string("/proc/stat").map_err(|error| format!("/proc/stat: {error}"))?;
-    let ticks = parse_busy(&text).ok_or("/proc/stat has no line of the CPUs")?;
+    let ticks = parse_busy(&text).ok_or("/proc/stat has no line for the CPUs")?;
     Ok(ticks / rustix::param::clock_ticks_per_second() as f64)
 }
 

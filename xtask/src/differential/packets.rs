@@ -35,7 +35,7 @@ const RECORDED: &str = include_str!("packets/recorded.txt");
 
 /// Plays sequences. Returns an error if a difference is not explained.
 pub(crate) fn run(options: &Options) -> Result<(), String> {
-    let failed = |error: io::Error| format!("the kernel's side: {error}");
+    let failed = |error: io::Error| format!("the kernel's part of the comparison failed: {error}");
     let mut session = Session::new(Kernel::open().map_err(failed)?);
     match options.seed {
         Some(seed) => one(&mut session, &generate::sequence(seed)).map_err(failed)?,

@@ -2,23 +2,26 @@
 //! `docs/linux-differences.md`, which gives the RFC and the reason.
 
 mod acknowledgements;
+mod closing;
 mod opening;
 mod push;
+mod recovery;
 mod sender;
 
 use super::compare::{Difference, Field, IMMEDIATE_US, Verdict, is_immediate};
 use super::dialogue::{AckNumber, Act, Call, Dialogue, PathError, PeerSegment, Step};
-use super::packet::{ACK, CWR, ECE, FIN, RST, SYN, TcpOption};
+use super::packet::{ACK, CWR, ECE, FIN, RST, SYN, TcpOption, URG};
 use super::player::{Outcome, Record, Reply, Sent};
-use acknowledgements::{ack_before_data, ack_delay, fin_ack};
-use opening::{early_unreachable, path_mss, simultaneous_end};
+use acknowledgements::{ack_before_data, ack_delay, closed_timestamp, fin_ack, sack_at_ack};
+use closing::{closed_answer, mini_sack, reset_in_time_wait};
+use opening::{early_unreachable, path_mss, simultaneous_ack, simultaneous_end};
 use push::push;
+use recovery::{deferral, spurious_timeout};
 use sender::{
-    ack_timestamp, challenge_limit, closed_answer, early_ack, early_fin, early_timestamp, fast_open_data,
-    fast_open_option, fast_open_room, growth_after_timeout, idle_path_error, mini_sack, offers, old_ack,
-    partial_segment, path_error_repeat, peers, probe_backoff, probe_sample, reset_in_time_wait, sack_room,
-    segment_boundaries, shrunk_edge, simultaneous_gap, steps_of, syn_ecn, unreachable_backoff, urgent_mark,
-    urgent_notice, window_fill, window_shrink, window_unit,
+    ack_timestamp, challenge_limit, early_ack, early_fin, early_timestamp, fast_open_data, fast_open_option,
+    fast_open_room, growth_after_timeout, idle_path_error, old_ack, partial_segment, path_error_repeat, peers,
+    probe_backoff, probe_sample, sack_room, segment_boundaries, shrunk_edge, simultaneous_gap, steps_of, syn_ecn,
+    unreachable_backoff, urgent_mark, urgent_notice, window_fill, window_shrink, window_unit,
 };
 
 /// The records in which a difference was found.
@@ -35,7 +38,7 @@ pub(crate) struct Rule {
 }
 
 /// All rules, in the order in which they are tried.
-pub(crate) const RULES: [Rule; 55] = [
+pub(crate) const RULES: [Rule; 60] = [
     Rule { name: "window-size", judge: window_size },
     Rule { name: "push", judge: push },
     Rule { name: "sack-fin", judge: sack_fin },
@@ -56,11 +59,13 @@ pub(crate) const RULES: [Rule; 55] = [
     Rule { name: "small-path-mtu", judge: small_path_mtu },
     Rule { name: "send-early", judge: send_early },
     Rule { name: "reset-after-fin", judge: reset_after_fin },
+    Rule { name: "reset-when-closing", judge: reset_when_closing },
     Rule { name: "user-timeout", judge: user_timeout },
     Rule { name: "syn-retry", judge: syn_retry },
     Rule { name: "simultaneous-options", judge: simultaneous_options },
     Rule { name: "reset-fields", judge: reset_fields },
     Rule { name: "ack-timestamp", judge: ack_timestamp },
+    Rule { name: "closed-timestamp", judge: closed_timestamp },
     Rule { name: "reset-in-time-wait", judge: reset_in_time_wait },
     Rule { name: "urgent-mark", judge: urgent_mark },
     Rule { name: "urgent-notice", judge: urgent_notice },
@@ -91,6 +96,9 @@ pub(crate) const RULES: [Rule; 55] = [
     Rule { name: "simultaneous-end", judge: simultaneous_end },
     Rule { name: "early-unreachable", judge: early_unreachable },
     Rule { name: "path-mss", judge: path_mss },
+    Rule { name: "sack-at-ack", judge: sack_at_ack },
+    Rule { name: "simultaneous-ack", judge: simultaneous_ack },
+    Rule { name: "spurious-timeout", judge: spurious_timeout },
 ];
 
 /// Within this time, one host may delay an acknowledgement that the other sends at once.
@@ -201,12 +209,14 @@ fn window_size(context: &Context<'_>, difference: &Difference) -> Verdict {
     when(fields[..] == [Field::WindowSize] && explained, Verdict::Continue)
 }
 
-/// The right edge of the window that a segment offers.
+/// The right edge of the window that a segment offers. The latest SYN before it belongs to the same connection, and says whether windows
+/// are scaled.
 fn right_edge(context: &Context<'_>, record: &Record, sent: &Sent) -> u32 {
     let scales =
         peers(&context.dialogue.steps).any(|segment| segment.flags & SYN != 0 && segment.window_scale.is_some());
-    let own = record.sent.iter().find_map(|sent| {
-        sent.reply
+    let opening = record.sent.iter().rfind(|other| other.at_us <= sent.at_us && other.reply.bits & SYN != 0);
+    let own = opening.and_then(|syn| {
+        syn.reply
             .options
             .iter()
             .find_map(|option| if let TcpOption::WindowScale(shift) = option { Some(*shift) } else { None })
@@ -215,11 +225,14 @@ fn right_edge(context: &Context<'_>, record: &Record, sent: &Sent) -> u32 {
     sent.reply.ack.wrapping_add(u32::from(sent.reply.window) << shift)
 }
 
-/// The right edge of the window that a host has offered last before this segment, without resets, which offer none.
+/// The right edge of the window that a host has offered last before this segment, without resets, which offer none. Another SYN opens
+/// another connection.
 fn earlier_edge(context: &Context<'_>, record: &Record, sent: &Sent) -> u32 {
+    let earlier = || record.sent.iter().filter(|other| other.at_us < sent.at_us);
+    let opened_us = earlier().filter(|other| other.reply.bits & SYN != 0).map(|other| other.at_us).max().unwrap_or(0);
     let is_offer =
-        |other: &&Sent| other.at_us < sent.at_us && other.reply.bits & (ACK | RST) == ACK && sent.reply.bits & RST == 0;
-    record.sent.iter().rfind(is_offer).map_or(0, |last| right_edge(context, record, last))
+        |other: &&Sent| other.at_us >= opened_us && other.reply.bits & (ACK | RST) == ACK && sent.reply.bits & RST == 0;
+    earlier().rfind(is_offer).map_or(0, |last| right_edge(context, record, last))
 }
 
 /// The kernel's SACK blocks cover the sequence number of the peer's FIN, and data behind the FIN.
@@ -370,47 +383,6 @@ fn syn_data(context: &Context<'_>, difference: &Difference) -> Verdict {
     when(differs && context.dialogue.steps.iter().any(has_data), Verdict::Stop)
 }
 
-/// The kernel sends a segment later than the stack, because it waits until it can send several segments at once.
-fn deferral(context: &Context<'_>, difference: &Difference) -> Verdict {
-    if defers_rest(context, difference) {
-        return Verdict::Stop;
-    }
-    let Difference::Reply { kernel, stack, fields } = difference else { return Verdict::Unexplained };
-    let counts = [Field::Ack, Field::Options, Field::Clock, Field::Time, Field::Service];
-    let is_first = |record: &Record, sent: &Sent| {
-        record
-            .sent
-            .iter()
-            .find(|other| other.reply.seq == sent.reply.seq && other.reply.len > 0)
-            .is_some_and(|first| first.at_us == sent.at_us)
-    };
-    let are_new = kernel.reply.len > 0 && is_first(context.kernel, kernel) && is_first(context.stack, stack);
-    when(are_new && kernel.at_us > stack.at_us && fields.iter().all(|field| counts.contains(field)), Verdict::Stop)
-}
-
-/// Whether the kernel has sent all but the last segments of a burst, and sends the rest later, perhaps after a retransmission. It waits
-/// only if the rest is less than a third of what the windows allow.
-fn defers_rest(context: &Context<'_>, difference: &Difference) -> bool {
-    let Some(sent) = stack_reply(difference).filter(|sent| sent.reply.len > 0) else { return false };
-    let end = |other: &Sent| other.reply.seq.wrapping_add(other.reply.len);
-    let in_burst =
-        |record: &Record, other: &Sent| other.steps == sent.steps && other.reply.len > 0 && is_immediate(record, other);
-    let follows =
-        context.kernel.sent.iter().any(|other| in_burst(context.kernel, other) && end(other) == sent.reply.seq);
-    let comes_later = context
-        .kernel
-        .sent
-        .iter()
-        .any(|other| other.at_us > sent.at_us && other.reply.seq == sent.reply.seq && other.reply.len > 0);
-    // The kernel may send other data first if its retransmission timer expires before the rest is sent.
-    let times_out = kernel_reply(difference).is_some_and(|other| !is_immediate(context.kernel, other));
-    let acked = offers(context, sent.steps).last().map_or(1, |(_, acked, _)| acked);
-    let burst_end = context.stack.sent.iter().filter(|other| in_burst(context.stack, other)).map(end).max();
-    let burst_end = burst_end.unwrap_or(sent.reply.seq);
-    let (rest, all) = (burst_end.wrapping_sub(sent.reply.seq), burst_end.wrapping_sub(acked));
-    is_immediate(context.stack, sent) && follows && (comes_later || times_out) && rest < all / 3
-}
-
 /// The kernel allows fragmentation on a path with an MTU below 552 bytes.
 fn small_path_mtu(context: &Context<'_>, difference: &Difference) -> Verdict {
     let fields = replies(difference).map(|(_, _, fields)| fields);
@@ -446,6 +418,18 @@ fn reset_after_fin(context: &Context<'_>, difference: &Difference) -> Verdict {
     when(found, Verdict::Stop)
 }
 
+/// In CLOSING and LAST-ACK, a reset is an error of the kernel's socket. The stack's connection then ends without an error.
+fn reset_when_closing(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Difference::Call { step, kernel: Some(Outcome::Failed), stack: Some(Outcome::Refused) } = difference else {
+        return Verdict::Unexplained;
+    };
+    let steps = &context.dialogue.steps[..*step];
+    let is_reset = |step: &Step| matches!(&step.act, Act::Peer(segment) if segment.flags & RST != 0);
+    let Some(reset) = steps.iter().position(is_reset) else { return Verdict::Unexplained };
+    let has_shut = steps[..reset].iter().any(|step| step.act == Act::Call(Call::Shutdown));
+    when(has_shut && has_fin(&steps[..reset]), Verdict::Continue)
+}
+
 /// The stack ends a connection as soon as its user timeout expires, the kernel at the retransmission after it.
 fn user_timeout(context: &Context<'_>, difference: &Difference) -> Verdict {
     let is_set = |step: &Step| matches!(step.act, Act::Call(Call::UserTimeoutMs(_)));
@@ -459,6 +443,17 @@ fn ghost_ack(context: &Context<'_>, difference: &Difference) -> Verdict {
     let Some(sent) = kernel_reply(difference).filter(|sent| is_bare_ack(&sent.reply)) else {
         return Verdict::Unexplained;
     };
+    // The limit of challenge ACKs was reached, and only the stack has accepted the data or the FIN of such a segment.
+    let has_accepted =
+        |end: u32| context.stack.sent.iter().any(|other| other.steps <= sent.steps && other.reply.ack == end);
+    let is_dropped = |segment: &PeerSegment| {
+        matches!(segment.ack, Some(AckNumber::All(more)) if more < 0)
+            && is_after(segment.end(), sent.reply.ack)
+            && has_accepted(segment.end())
+    };
+    if peers(&context.dialogue.steps[..sent.steps - 1]).any(is_dropped) {
+        return Verdict::Stop;
+    }
     let Some(last) = last_peer(context, sent) else { return Verdict::Unexplained };
     let is_old = matches!(last.ack, Some(AckNumber::All(more)) if more < 0);
     // The stack accepts the data of the segment.
@@ -502,8 +497,11 @@ fn reset_fields(context: &Context<'_>, difference: &Difference) -> Verdict {
     }
     let are_resets = kernel.bits & stack.bits & RST != 0;
     // The rule `small-path-mtu` explains the flag DF.
-    let counts = [Field::Window, Field::Options, Field::DontFragment];
-    let marks_only = (kernel.bits ^ stack.bits) & !(ECE | CWR) == 0;
+    let counts = [Field::Window, Field::Options, Field::DontFragment, Field::Urgent];
+    let is_urgent = |step: &Step| matches!(step.act, Act::Call(Call::SendUrgent(_)));
+    // A reset of the kernel marks urgent data that the peer has not acknowledged.
+    let urgent = if context.dialogue.steps[..steps].iter().any(is_urgent) { URG } else { 0 };
+    let marks_only = (kernel.bits ^ stack.bits) & !(ECE | CWR | urgent) == 0;
     let explained = |field: &Field| counts.contains(field) || (*field == Field::Bits && marks_only);
     when(are_resets && fields.iter().all(explained), Verdict::Continue)
 }

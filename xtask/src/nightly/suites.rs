@@ -53,6 +53,13 @@ pub(super) const SUITES: &[Suite] = &[
         &[Need::Root],
     ),
     suite(
+        "switch-bytes",
+        "env SIGA_SWITCH_BYTES=1073741824 cargo test --locked --package siga --test switch -- long_streams --test-threads 1",
+        10,
+        30,
+        &[Need::Root],
+    ),
+    suite(
         "packets",
         "cargo xtask differential --packets --for 10m",
         11,
@@ -74,6 +81,8 @@ pub(super) const SUITES: &[Suite] = &[
     suite("fuzz-reassembly", "cargo xtask fuzz reassembly --for 10m", 11, 20, &[CXX]),
     suite("fuzz-ring", "cargo xtask fuzz ring --for 10m", 11, 20, &[CXX]),
     suite("fuzz-control", "cargo xtask fuzz control --for 10m", 11, 20, &[CXX]),
+    suite("fuzz-switch", "cargo xtask fuzz switch --for 10m", 11, 20, &[CXX]),
+    suite("fuzz-cni", "cargo xtask fuzz cni --for 10m", 11, 20, &[CXX]),
     suite("soak", "cargo xtask soak --for 1h", 65, 80, &[]),
     suite("soak-copy", "cargo xtask soak copy", 1, 10, &[]),
     suite("soak-crr", "cargo xtask soak crr", 2, 15, &[]),
@@ -111,7 +120,7 @@ impl Suite {
     /// Returns why this host cannot run the suite.
     pub(super) fn obstacle(&self) -> Option<String> {
         self.needs.iter().find_map(|need| match need {
-            Need::Root => (!rustix::process::geteuid().is_root()).then(|| "it needs root".to_owned()),
+            Need::Root => (!rustix::process::geteuid().is_root()).then(|| "the suite needs root".to_owned()),
             Need::Program { name, package } => vm::program(name, package).err(),
         })
     }
@@ -134,8 +143,8 @@ mod tests {
         let about = nightly.get_about().unwrap().to_string();
         let hours = |minutes: fn(&Suite) -> u64| SUITES.iter().map(minutes).sum::<u64>() as f64 / 60.0;
         let (usual, limit) = (hours(|suite| suite.usual_minutes), hours(|suite| suite.limit_minutes));
-        assert!((5.0..6.0).contains(&usual) && about.contains("about five and a half hours"), "{usual} {about}");
-        assert!((10.0..11.0).contains(&limit) && about.contains("at most eleven"), "{limit} {about}");
+        assert!((5.5..6.5).contains(&usual) && about.contains("about six hours"), "{usual} {about}");
+        assert!((11.0..12.0).contains(&limit) && about.contains("at most twelve"), "{limit} {about}");
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub(super) fn markdown(rfcs: &[Rfc], related: &BTreeMap<u32, String>) -> String 
          - a MUST or SHOULD lacks code or a test, and no reason is given\n\
          - a file, function or test that the page names does not exist\n\
          - the stack's sources cite an RFC that this page lacks\n\n\
-         Paths are relative to `crates/stack/src/`.\n\n",
+         Paths are relative to `crates/stack/src/`. For each RFC, the first table has the number of requirements in each state.\n\n",
     );
     let heads = Standing::DECIDED.map(|(_, words)| words).join(" | ");
     put(&mut out, format_args!("| RFC | subject | {heads} |\n| --- | --- | --- | --- | --- | --- | --- |"));

@@ -21,7 +21,7 @@ pub(crate) fn choose(image: &Image, cache: &Path) -> Result<Accelerator, String>
     if let Some(known) = fs::read_to_string(&path).ok().and_then(|text| parse(&text, &boot)) {
         return Ok(known);
     }
-    eprintln!("vm: trying whether KVM works, for at most {} s", PROBE_TIME_MAX.as_secs());
+    eprintln!("vm: checking whether KVM works, for at most {} s", PROBE_TIME_MAX.as_secs());
     let works = machine::probe(image, Accelerator::Kvm, PROBE_TIME_MAX)?;
     let accelerator = if works { Accelerator::Kvm } else { Accelerator::Tcg };
     fs::write(&path, text(accelerator, &boot)).map_err(|error| format!("{}: {error}", path.display()))?;

@@ -53,7 +53,7 @@ impl Image {
             build(cache, &directory, |building| {
                 let number = list.lines().count();
                 eprintln!(
-                    "vm: making the root file system from {number} Debian packages, once for each list of packages"
+                    "vm: building the root file system from {number} Debian packages (once for each list of packages)"
                 );
                 fill(building, &release)
             })?;

@@ -11,13 +11,14 @@ use std::process::{Command, Stdio};
 use super::program;
 
 /// What commands inside find. The packages that these depend on are added.
-const PACKAGES: [&str; 31] = [
+const PACKAGES: [&str; 32] = [
     "base-passwd",
     "bash",
     "busybox-static",
     "coreutils",
     "dash",
     "diffutils",
+    "e2fsprogs",
     "ethtool",
     "findutils",
     "grep",
@@ -169,12 +170,9 @@ fn without_uris(list: &str) -> String {
 
 fn unknown(package: &str, known: &[String]) -> String {
     if known.is_empty() {
-        return format!(
-            "apt knows no kernel; `apt-get update` (as root) gets its lists, with Debian in {}",
-            APT_STATE[2]
-        );
+        return format!("apt knows no kernel; run `apt-get update` as root, with Debian in {}", APT_STATE[2]);
     }
-    format!("apt has no package {package}; it has kernels {}", known.join(", "))
+    format!("apt has no package {package}; the kernels that it has are {}", known.join(", "))
 }
 
 fn known_kernels() -> Vec<String> {
@@ -217,7 +215,7 @@ mod tests {
     #[test]
     fn an_unknown_kernel_and_missing_lists_of_apt_are_told_apart() {
         let error = unknown("linux-image-9-amd64", &["6.1.0-55".to_owned(), "6.1.0-56".to_owned()]);
-        assert_eq!(error, "apt has no package linux-image-9-amd64; it has kernels 6.1.0-55, 6.1.0-56");
+        assert_eq!(error, "apt has no package linux-image-9-amd64; the kernels that it has are 6.1.0-55, 6.1.0-56");
         assert!(unknown("linux-image-amd64", &[]).contains("`apt-get update`"));
     }
 

@@ -1,5 +1,5 @@
-//! What the preload library costs where it has nothing to do: a call on a foreign descriptor, a fork without siga sockets, and idle
-//! connections.
+//! What the preload library costs where it has little or nothing to do: attaching a process to its guest, a call on a foreign descriptor,
+//! a fork without siga sockets, and idle connections.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -31,6 +31,31 @@ print(statistics.median(times) / 1000)
 ";
 const FORKS: u32 = 500;
 
+/// Binds two sockets. The first bind also attaches the process. Prints how much longer the first bind takes, in microseconds, and by how
+/// many KB the memory of the process grows meanwhile, without the pages of program files, which all processes share.
+const ATTACH: &str = "import socket, time
+def resident():
+    size = 0
+    for line in open('/proc/self/smaps'):
+        name, *values = line.split()
+        if not name.endswith(':'):
+            counted = 'Rss:' if 'siga-ring' in line else 'Anonymous:'
+        elif name == counted:
+            size += int(values[0])
+    return size
+def bind():
+    made = socket.socket()
+    begun = time.perf_counter_ns()
+    made.bind(('10.9.1.2', 0))
+    return time.perf_counter_ns() - begun
+resident()
+before = resident()
+first, after, second = bind(), resident(), bind()
+print((first - second) / 1000, after - before)
+";
+/// The number of processes of which each round takes the median.
+const ATTACHED: usize = 9;
+
 /// The number of blocks that dd copies. For each block, it reads and writes one byte.
 const BLOCKS: u32 = 1_000_000;
 
@@ -61,6 +86,8 @@ struct Cost {
 /// Measures the costs. Returns the text for the terminal, and the values of each round as JSON.
 pub(super) fn measure(bench: &Bench, options: &Options) -> Result<(String, Value), String> {
     let mut costs = [
+        Cost { what: "attaching a process", unit: "us", most: 500.0, values: Vec::new() },
+        Cost { what: "memory of an attached process", unit: "KB", most: 256.0, values: Vec::new() },
         Cost { what: "a call on a foreign descriptor", unit: "ns more", most: 10.0, values: Vec::new() },
         Cost { what: "a fork without siga sockets", unit: "us more", most: 5.0, values: Vec::new() },
         Cost { what: "1000 idle connections", unit: "% of a CPU", most: 0.1, values: Vec::new() },
@@ -74,10 +101,13 @@ pub(super) fn measure(bench: &Bench, options: &Options) -> Result<(String, Value
     for _ in 0..options.rounds {
         let program = ["dd", "if=/dev/zero", "of=/dev/null", "bs=1", &format!("count={BLOCKS}")].map(str::to_owned);
         let calls = f64::from(2 * BLOCKS);
-        costs[0].values.push((dd_seconds(own(&program))? - dd_seconds(plain(&program))?) * 1e9 / calls);
+        let (time, memory) = attached(&|| own(&[PYTHON, "-c", ATTACH].map(str::to_owned)))?;
+        costs[0].values.push(time);
+        costs[1].values.push(memory);
+        costs[2].values.push((dd_seconds(own(&program))? - dd_seconds(plain(&program))?) * 1e9 / calls);
         let program = [PYTHON, "-c", FORK, &FORKS.to_string()].map(str::to_owned);
-        costs[1].values.push(printed(own(&program))? - printed(plain(&program))?);
-        costs[2].values.push(idle_percent(bench, options.seconds)?);
+        costs[3].values.push(printed(own(&program))? - printed(plain(&program))?);
+        costs[4].values.push(idle_percent(bench, options.seconds)?);
     }
     let mut lines = format!("\n{NAME} of the preload library\n");
     let mut json = Vec::new();
@@ -93,6 +123,24 @@ pub(super) fn measure(bench: &Bench, options: &Options) -> Result<(String, Value
         );
     }
     Ok((lines, json!({ "row": NAME, "costs": json })))
+}
+
+/// Returns the median time in which a process attaches, in microseconds, and the median of its memory for this, in KB.
+fn attached(program: &dyn Fn() -> Command) -> Result<(f64, f64), String> {
+    let (mut times, mut sizes) = (Vec::new(), Vec::new());
+    for _ in 0..ATTACHED {
+        let text = command::output(program())?;
+        let (time, size) = parse_attached(&text).ok_or_else(|| format!("an attached process printed: {text}"))?;
+        times.push(time);
+        sizes.push(size);
+    }
+    Ok((median(&mut times), median(&mut sizes)))
+}
+
+/// Reads a line with a time and a size.
+fn parse_attached(text: &str) -> Option<(f64, f64)> {
+    let (time, size) = text.trim().split_once(' ')?;
+    Some((time.parse().ok()?, size.parse().ok()?))
 }
 
 /// Returns the time that dd reports.
@@ -135,7 +183,8 @@ fn idle_percent(bench: &Bench, seconds: u32) -> Result<f64, String> {
     expect(&mut of_server, "holds")?;
     let mut processes = bench.places.guests()?;
     processes.extend([server.0.id(), client.0.id()]);
-    sleep(Duration::from_millis(500));
+    // The last timers of the opened connections end meanwhile.
+    sleep(Duration::from_secs(2));
     let before = run_time(&processes)?;
     let time = Duration::from_secs(seconds.into());
     sleep(time);
@@ -163,6 +212,12 @@ mod tests {
         let text = "5+0 records in\n5+0 records out\n5 bytes copied, 0.25 s, 0.0 kB/s\n";
         assert_eq!(parse_dd(text), Some(0.25));
         assert_eq!(parse_dd("dd: failed to open"), None);
+    }
+
+    #[test]
+    fn the_line_of_an_attached_process_is_read() {
+        assert_eq!(parse_attached("420.5 132\n"), Some((420.5, 132.0)));
+        assert_eq!(parse_attached("420.5\n"), None);
     }
 
     #[test]

@@ -14,8 +14,9 @@ use crate::command;
 pub(super) enum Load {
     /// redis-benchmark: SET and GET of values of `bytes` bytes. `requests` is the number of requests for each second of the measurement.
     Redis { clients: u32, bytes: u32, requests: u32 },
-    /// wrk with 50 connections fetches a page of 1 KB. With `close`, each request has a connection of its own.
-    Nginx { close: bool },
+    /// wrk with 50 connections fetches a page of 1 KB from this number of worker processes. With `close`, each request has a connection of
+    /// its own.
+    Nginx { close: bool, workers: u32 },
     /// memcslap: GET, in ten threads.
     Memcached,
     /// pgbench: SELECT of a row, with ten clients.
@@ -125,9 +126,9 @@ impl Load {
         let wrong = |error: std::io::Error| format!("{}: {error}", directory.display());
         fs::create_dir_all(directory).map_err(wrong)?;
         match self {
-            Self::Nginx { .. } => {
+            Self::Nginx { workers, .. } => {
                 fs::write(directory.join("index.html"), "a".repeat(1_024)).map_err(wrong)?;
-                fs::write(directory.join("nginx.conf"), nginx_configuration(directory)).map_err(wrong)
+                fs::write(directory.join("nginx.conf"), nginx_configuration(directory, workers)).map_err(wrong)
             }
             Self::Postgres => prepare_postgres(directory),
             Self::Redis { .. } | Self::Memcached | Self::Iperf { .. } => Ok(()),
@@ -176,7 +177,7 @@ impl Load {
             }
             Self::Iperf { streams } => format!("{} -c {address} -t {seconds} -P {streams} -J", IPERF[0].path),
         });
-        if self == (Self::Nginx { close: true }) {
+        if matches!(self, Self::Nginx { close: true, .. }) {
             all.extend(["-H", "Connection: close"].map(str::to_owned));
         }
         all
@@ -196,16 +197,16 @@ impl Load {
                 .map(|(rate, units)| Measured { rate, units, p99_us: f64::NAN }),
             Self::Iperf { .. } => read_iperf(text),
         };
-        measured.ok_or_else(|| format!("the client printed no result: {}", text.trim()))
+        measured.ok_or_else(|| format!("the output of the client contains no result: {}", text.trim()))
     }
 }
 
-fn nginx_configuration(directory: &Path) -> String {
+fn nginx_configuration(directory: &Path, workers: u32) -> String {
     let at = directory.display();
     let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
     let temporary: String = temporary.iter().map(|name| format!("{name}_temp_path {at}/{name};\n")).collect();
     format!(
-        "daemon off; worker_processes 1; user root; pid {at}/pid; error_log {at}/errors;\n\
+        "daemon off; worker_processes {workers}; user root; pid {at}/pid; error_log {at}/errors;\n\
          events {{ }}\n\
          http {{ access_log off; keepalive_requests 1000000; {temporary} server {{ listen 8080; root {at}; }} }}\n"
     )
@@ -299,7 +300,7 @@ mod tests {
             \"GET\",\"300.00\",\"0.4\",\"0.1\",\"0.4\",\"0.5\",\"0.7\",\"1.0\"\n";
         assert_eq!(redis.read(text, 3).unwrap(), Measured { rate: 150.0, units: 600.0, p99_us: 900.0 });
 
-        let nginx = Load::Nginx { close: false };
+        let nginx = Load::Nginx { close: false, workers: 1 };
         let text = "  Latency Distribution\n     50%  100.00us\n     99%    2.50ms\n  40 requests in 2.00s, 1.00MB read\nRequests/sec:     20.50\n";
         assert_eq!(nginx.read(text, 2).unwrap(), Measured { rate: 20.5, units: 40.0, p99_us: 2_500.0 });
         let failed = format!("{text}  Socket errors: connect 0, read 0, write 1, timeout 0\n");

@@ -1,9 +1,9 @@
 //! Rules about the time of acknowledgements.
 
-use super::sender::{peers, steps_of};
+use super::sender::{echo, offers, peers, steps_of, without_echo};
 use super::{
-    ACK_DELAY_MS, Act, Call, Context, Difference, FIN, PeerSegment, Sent, Step, Verdict, is_after, is_bare_ack,
-    is_immediate, kernel_reply, only_late, recent_peers, stack_reply, when,
+    ACK, ACK_DELAY_MS, Act, Call, Context, Difference, FIN, Field, PeerSegment, RST, SYN, Sent, Step, Verdict, has_fin,
+    is_after, is_bare_ack, is_immediate, kernel_reply, only_late, recent_peers, replies, stack_reply, when,
 };
 
 /// The kernel delays the acknowledgement of the peer's FIN, so that it can go with data or the FIN of this side.
@@ -15,13 +15,18 @@ pub(super) fn fin_ack(context: &Context<'_>, difference: &Difference) -> Verdict
         let before = |other: &Sent| {
             other.at_us < sent.at_us && sent.at_us - other.at_us < u64::from(ACK_DELAY_MS) * 1_000 && is_delayed(other)
         };
-        if context.stack.sent.iter().any(|other| same(other) && before(other) && answers_fin(&other)) {
+        // Earlier replies of the stack belong to earlier ones of the kernel, so they are compared first.
+        let next_us = stack_reply(difference).map_or(u64::MAX, |next| next.at_us);
+        let is_counterpart =
+            |other: &Sent| same(other) && before(other) && other.at_us < next_us && answers_fin(&other);
+        if context.stack.sent.iter().any(is_counterpart) {
             return Verdict::SkipKernel;
         }
     }
-    // The rule `ack-delay` explains an earlier acknowledgement of less. Two acknowledgements of the same step belong together.
+    // The rule `ack-delay` explains an earlier acknowledgement of less, or of as much. Two acknowledgements of the same step belong
+    // together.
     let is_earlier = |kernel: &Sent, sent: &Sent| {
-        let is_less = kernel.steps < sent.steps && is_after(sent.reply.ack, kernel.reply.ack);
+        let is_less = kernel.steps < sent.steps && !is_after(kernel.reply.ack, sent.reply.ack);
         let is_same =
             kernel.steps == sent.steps && kernel.reply.ack == sent.reply.ack && is_immediate(context.kernel, kernel);
         is_bare_ack(&kernel.reply) && (is_less || is_same)
@@ -35,17 +40,33 @@ pub(super) fn fin_ack(context: &Context<'_>, difference: &Difference) -> Verdict
 }
 
 /// The application has written first, so the stack delays an acknowledgement that the kernel sends at once; later acknowledgements
-/// then differ, too. Or the peer has repeated a part of earlier data, which only the stack acknowledges at once.
+/// then differ, too. Or the peer has repeated a part of earlier data, or has sent several segments that the application has not read.
+/// Only the stack acknowledges these at once.
 pub(super) fn ack_delay(context: &Context<'_>, difference: &Difference) -> Verdict {
     let steps = &context.dialogue.steps[..steps_of(difference)];
-    let writes = |step: &Step| matches!(step.act, Act::Call(Call::Send(_) | Call::SendUrgent(_)));
+    let writes =
+        |step: &Step| matches!(step.act, Act::Call(Call::Send(_) | Call::SendUrgent(_) | Call::ConnectWith(_)));
     let has_data = |step: &Step| matches!(&step.act, Act::Peer(segment) if segment.len > 0);
     let writes_first = steps.iter().position(writes).is_some_and(|at| !steps[..at].iter().any(has_data));
     let repeats = |later: &PeerSegment| {
         peers(steps).any(|earlier| is_after(earlier.end(), later.seq) && is_after(later.end(), earlier.end()))
     };
-    if !writes_first && !peers(steps).any(repeats) {
+    let reads = |step: &Step| matches!(step.act, Act::Call(Call::Receive(_)));
+    let read = steps.iter().rposition(reads).map_or(0, |at| at + 1);
+    let has_unread = steps[read..].iter().filter(|step| has_data(step)).count() > 1;
+    if !writes_first && !has_unread && !peers(steps).any(repeats) {
         return Verdict::Unexplained;
+    }
+    if let Difference::OnlyKernel(sent) = difference {
+        // A reset of the peer comes before the stack's delayed acknowledgement.
+        let mut since_ms = 0;
+        let soon = context.dialogue.steps[sent.steps..].iter().take_while(|step| {
+            since_ms += step.after_ms;
+            since_ms < ACK_DELAY_MS
+        });
+        let is_reset = |step: &Step| matches!(&step.act, Act::Peer(segment) if segment.flags & RST != 0);
+        let is_ended = is_immediate(context.kernel, sent) && soon.into_iter().any(is_reset);
+        return when(is_bare_ack(&sent.reply) && is_ended, Verdict::SkipKernel);
     }
     if let Difference::OnlyStack(sent) = difference {
         // The stack has acknowledged at once, and again for the segment that the kernel's acknowledgement answers.
@@ -62,7 +83,8 @@ pub(super) fn ack_delay(context: &Context<'_>, difference: &Difference) -> Verdi
     let Difference::Reply { kernel, stack, fields } = difference else { return Verdict::Unexplained };
     let is_near = kernel.at_us.abs_diff(stack.at_us) < u64::from(ACK_DELAY_MS) * 1_000;
     let covers = |late: &Sent, early: &Sent| {
-        let more = late.reply.ack.wrapping_sub(early.reply.ack).cast_signed() >= 0;
+        // A reset that answers a segment without a connection acknowledges nothing.
+        let more = late.reply.bits & ACK == 0 || !is_after(early.reply.ack, late.reply.ack);
         is_near && is_bare_ack(&early.reply) && more && late.steps > early.steps
     };
     let answer_other_steps =
@@ -77,12 +99,41 @@ pub(super) fn ack_delay(context: &Context<'_>, difference: &Difference) -> Verdi
     when(covers(stack, kernel), Verdict::SkipKernel)
 }
 
-/// The kernel sends a bare acknowledgement immediately before data with the same acknowledgement number.
+/// The kernel sends a bare acknowledgement immediately before data or a FIN with the same acknowledgement number.
 pub(super) fn ack_before_data(context: &Context<'_>, difference: &Difference) -> Verdict {
     let Some(sent) = kernel_reply(difference).filter(|sent| is_bare_ack(&sent.reply)) else {
         return Verdict::Unexplained;
     };
     let next = context.kernel.sent.iter().find(|next| next.at_us > sent.at_us);
-    let is_data = |next: &Sent| next.steps == sent.steps && next.reply.len > 0 && next.reply.ack == sent.reply.ack;
+    let has_text = |next: &Sent| next.reply.len > 0 || next.reply.bits & FIN != 0;
+    let is_data = |next: &Sent| next.steps == sent.steps && has_text(next) && next.reply.ack == sent.reply.ack;
     when(next.is_some_and(|next| is_data(next) && next.at_us - sent.at_us < 1_000), Verdict::SkipKernel)
+}
+
+/// After the application's close, the kernel waits in FIN-WAIT-2 with a small socket, whose TS.Recent only a FIN updates.
+pub(super) fn closed_timestamp(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Some((kernel, stack, [Field::Options])) = replies(difference) else { return Verdict::Unexplained };
+    let (Some(theirs), Some(ours)) = (echo(kernel), echo(stack)) else { return Verdict::Unexplained };
+    let steps = &context.dialogue.steps[..steps_of(difference)];
+    let Some(close) = steps.iter().position(|step| step.act == Act::Call(Call::Close)) else {
+        return Verdict::Unexplained;
+    };
+    // The stack echoes a later acknowledgement without data, and the rest is equal.
+    let is_later = |segment: &PeerSegment| {
+        let is_bare = segment.len == 0 && segment.flags & (SYN | FIN | RST) == 0 && segment.ack.is_some();
+        is_bare && segment.timestamp.is_some_and(|timestamp| timestamp.value == ours)
+    };
+    let explained = is_after(ours, theirs) && peers(&steps[close..]).any(is_later) && !has_fin(steps);
+    when(explained && without_echo(kernel) == without_echo(stack), Verdict::Continue)
+}
+
+/// The peer has sent a SACK block that begins at its acknowledgement number, although it would have acknowledged these bytes. The kernel
+/// counts them as received, and the stack ignores the block.
+pub(super) fn sack_at_ack(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let is_data = |sent: &Sent| sent.reply.len > 0;
+    let has_data = kernel_reply(difference).is_some_and(is_data) && stack_reply(difference).is_some_and(is_data);
+    let contradicts = |(segment, acked, _): (&PeerSegment, u32, u32)| {
+        segment.sack.iter().any(|(start, end)| *start == acked && is_after(*end, acked))
+    };
+    when(has_data && offers(context, steps_of(difference)).any(contradicts), Verdict::Stop)
 }

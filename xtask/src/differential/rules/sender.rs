@@ -6,7 +6,7 @@ use super::super::packet::{ACK, CWR, ECE, FIN, RST, SYN, TcpOption, URG};
 use super::super::player::{Outcome, Record, Reply, Sent};
 use super::{
     CHALLENGE_LIMIT_US, Context, ECHO_STEP_MAX, IMMEDIATE_US, SCALE_UNIT, has_fin, has_timestamps, is_after,
-    is_bare_ack, is_immediate, kernel_reply, last_peer, replies, sack_blocks, stack_reply, when, without_sack,
+    is_bare_ack, is_immediate, kernel_reply, last_peer, replies, sack_blocks, stack_reply, when,
 };
 
 /// The options without the TSecr.
@@ -40,7 +40,8 @@ pub(super) fn peers(steps: &[Step]) -> impl Iterator<Item = &PeerSegment> {
 /// In SYN-RECEIVED, the kernel drops a segment that echoes another timestamp than that of a SYN-ACK.
 pub(super) fn early_timestamp(context: &Context<'_>, difference: &Difference) -> Verdict {
     let steps = &context.dialogue.steps[..steps_of(difference)];
-    let before = || context.kernel.sent.iter().filter(|sent| sent.steps <= steps.len());
+    let until_us = kernel_reply(difference).map_or(u64::MAX, |sent| sent.at_us);
+    let before = || context.kernel.sent.iter().filter(|sent| sent.steps <= steps.len() && sent.at_us <= until_us);
     let opening = before().rfind(|sent| sent.reply.bits & (SYN | ACK) == SYN | ACK).map_or(1, |sent| sent.reply.ack);
     let mut echoes = Vec::new();
     let mut has_other = false;
@@ -63,7 +64,13 @@ pub(super) fn early_timestamp(context: &Context<'_>, difference: &Difference) ->
     let is_behind = match difference {
         Difference::Call { kernel, .. } => matches!(kernel, Some(Outcome::Blocked | Outcome::NoSocket)),
         Difference::Reply { kernel, stack, .. } => kernel.reply.bits & SYN != 0 || stack.reply.ack != kernel.reply.ack,
-        Difference::OnlyKernel(kernel) => kernel.reply.bits & (SYN | RST) != 0,
+        Difference::OnlyKernel(kernel) => {
+            // The kernel answers a segment without ACK bit, or one that opens the connection, only because of its timestamp.
+            let lacks_ack = |segment: &PeerSegment| segment.bits() & (ACK | SYN | RST) == 0;
+            let has_reason = has_other || last_peer(context, kernel).is_some_and(lacks_ack);
+            let answers = is_bare_ack(&kernel.reply) && has_reason && is_immediate(context.kernel, kernel);
+            kernel.reply.bits & (SYN | RST) != 0 || answers
+        }
         Difference::OnlyStack(_) => true,
     };
     when(is_behind && is_passive && stays && (has_other || peers(steps).any(is_wrong)), Verdict::Stop)
@@ -73,15 +80,25 @@ pub(super) fn clock(option: &TcpOption) -> Option<u32> {
     if let TcpOption::Timestamps(value, _) = option { Some(*value) } else { None }
 }
 
+/// The TSecr of a reply.
+pub(super) fn echo(reply: &Reply) -> Option<u32> {
+    let echo = |option: &TcpOption| if let TcpOption::Timestamps(_, echo) = option { Some(*echo) } else { None };
+    reply.options.iter().find_map(echo)
+}
+
 /// While the kernel delays an acknowledgement, further segments do not update its TS.Recent.
 pub(super) fn ack_timestamp(context: &Context<'_>, difference: &Difference) -> Verdict {
+    if let Difference::OnlyStack(sent) = difference {
+        // Only the stack has taken a timestamp far ahead, so it answers a segment with an older one.
+        let steps = &context.dialogue.steps[..sent.steps];
+        let value = |segment: &PeerSegment| segment.timestamp.map(|timestamp| timestamp.value);
+        let ours = echo(&sent.reply).unwrap_or(0);
+        let is_old = last_peer(context, sent)
+            .and_then(value)
+            .is_some_and(|value| ours.wrapping_sub(value).cast_signed() >= ECHO_STEP_MAX.cast_signed());
+        return when(is_bare_ack(&sent.reply) && is_old && has_fin(steps), Verdict::Stop);
+    }
     let Difference::Reply { kernel, stack, fields } = difference else { return Verdict::Unexplained };
-    let echo = |reply: &Reply| {
-        reply
-            .options
-            .iter()
-            .find_map(|option| if let TcpOption::Timestamps(_, echo) = option { Some(*echo) } else { None })
-    };
     let (Some(theirs), Some(ours)) = (echo(&kernel.reply), echo(&stack.reply)) else { return Verdict::Unexplained };
     let same = fields[..] == [Field::Options] && without_echo(&kernel.reply) == without_echo(&stack.reply);
     let acked = |record: &Record, sent: &Sent| {
@@ -98,21 +115,6 @@ pub(super) fn ack_timestamp(context: &Context<'_>, difference: &Difference) -> V
     let explained = (same || is_step) && (is_delayed || has_fin(&context.dialogue.steps[..stack.steps]));
     let verdict = if is_step { Verdict::Stop } else { Verdict::Continue };
     when(explained, verdict)
-}
-
-/// A reset ends TIME-WAIT of the kernel.
-pub(super) fn reset_in_time_wait(context: &Context<'_>, difference: &Difference) -> Verdict {
-    let steps = &context.dialogue.steps[..steps_of(difference)];
-    let Some(fin) = steps.iter().position(|step| matches!(&step.act, Act::Peer(segment) if segment.flags & FIN != 0))
-    else {
-        return Verdict::Unexplained;
-    };
-    let is_closed = |record: &Record| record.sent.iter().any(|sent| sent.reply.bits & FIN != 0);
-    let is_reset = peers(&steps[fin..]).any(|segment| segment.flags & RST != 0);
-    let answers = kernel_reply(difference).is_some_and(|sent| sent.reply.bits & RST != 0)
-        || matches!(difference, Difference::OnlyStack(sent) if is_bare_ack(&sent.reply))
-        || matches!(difference, Difference::Reply { kernel, .. } if kernel.reply.bits & SYN != 0);
-    when(answers && is_reset && is_closed(context.kernel) && is_closed(context.stack), Verdict::Stop)
 }
 
 /// A read on a kernel socket ends in front of the urgent byte.
@@ -152,23 +154,6 @@ pub(super) fn sack_room(_: &Context<'_>, difference: &Difference) -> Verdict {
     when(is_shorter && fields.contains(&Field::Len), Verdict::Stop)
 }
 
-/// The kernel's answers in SYN-RECEIVED, TIME-WAIT, and FIN-WAIT-2 without an application carry no SACK blocks.
-pub(super) fn mini_sack(context: &Context<'_>, difference: &Difference) -> Verdict {
-    let Some((kernel, stack, [Field::Options])) = replies(difference) else { return Verdict::Unexplained };
-    let is_active = matches!(context.dialogue.steps.first(), Some(Step { act: Act::Call(Call::Connect), .. }));
-    let has_one = if is_active && kernel.seq == 1 && stack.seq == 1 {
-        // After a simultaneous open, the kernel's socket is a complete one, and reports duplicates in SYN-RECEIVED.
-        sack_blocks(kernel).is_some() != sack_blocks(stack).is_some()
-    } else {
-        sack_blocks(kernel).is_none() && sack_blocks(stack).is_some()
-    };
-    let lacks = has_one && without_sack(kernel) == without_sack(stack);
-    let steps = &context.dialogue.steps[..steps_of(difference)];
-    let is_closed = steps.iter().any(|step| step.act == Act::Call(Call::Close));
-    let is_early = kernel.ack <= 1 && kernel.seq == 1;
-    when(is_bare_ack(kernel) && lacks && (is_closed || is_early), Verdict::Continue)
-}
-
 /// Without timestamps, the kernel sends a tail-loss probe although there was no RTT sample since the probe before it.
 pub(super) fn probe_sample(context: &Context<'_>, difference: &Difference) -> Verdict {
     let Some(sent) = kernel_reply(difference).filter(|sent| sent.reply.len > 0 || sent.reply.bits & FIN != 0) else {
@@ -178,7 +163,19 @@ pub(super) fn probe_sample(context: &Context<'_>, difference: &Difference) -> Ve
     let earlier = || context.stack.sent.iter().filter(|other| other.at_us < sent.at_us && other.reply.len > 0);
     let was_repeated =
         earlier().enumerate().any(|(at, other)| earlier().take(at).any(|first| first.reply.seq == other.reply.seq));
-    when(is_timer && was_repeated && !has_timestamps(&sent.reply), Verdict::Stop)
+    when(is_timer && (was_repeated || is_first_probe(context, sent)) && !has_timestamps(&sent.reply), Verdict::Stop)
+}
+
+/// Whether the kernel sends a segment again after the initial RTO on a connection without a sample, because both hosts have repeated
+/// their SYN-ACK. The stack waits for three seconds then (RFC 6298 section 5.7).
+fn is_first_probe(context: &Context<'_>, sent: &Sent) -> bool {
+    const INITIAL_RTO_US: std::ops::Range<u64> = 990_000..1_100_000;
+    let is_repeated =
+        |record: &Record| record.sent.iter().filter(|other| other.reply.bits & (SYN | ACK) == SYN | ACK).count() > 1;
+    let is_first = |other: &&Sent| other.reply.seq == sent.reply.seq && other.reply.bits == sent.reply.bits;
+    let first = context.kernel.sent.iter().find(is_first);
+    let waits = first.is_some_and(|first| INITIAL_RTO_US.contains(&(sent.at_us - first.at_us)));
+    waits && is_repeated(context.kernel) && is_repeated(context.stack)
 }
 
 /// Whether a host has sent a segment again before this time.
@@ -304,29 +301,6 @@ pub(super) fn path_error_repeat(context: &Context<'_>, difference: &Difference) 
     let too_big = |step: &Step| matches!(step.act, Act::Error(PathError::TooBig(_)));
     let answers = context.dialogue.steps[..sent.steps].last().is_some_and(too_big);
     when(answers && is_immediate(context.stack, sent), Verdict::Stop)
-}
-
-/// After the application has closed, the kernel does not answer old data that acknowledges its FIN, and acknowledgements of data that was
-/// not sent. It answers resets outside of the window.
-pub(super) fn closed_answer(context: &Context<'_>, difference: &Difference) -> Verdict {
-    let has_closed =
-        |steps: usize| context.dialogue.steps[..steps].iter().any(|step| step.act == Act::Call(Call::Close));
-    if let Some(sent) = kernel_reply(difference).filter(|sent| is_bare_ack(&sent.reply))
-        && has_closed(sent.steps)
-        && last_peer(context, sent).is_some_and(|segment| segment.flags & RST != 0)
-    {
-        return Verdict::SkipKernel;
-    }
-    let Some(sent) = stack_reply(difference).filter(|sent| is_bare_ack(&sent.reply)) else {
-        return Verdict::Unexplained;
-    };
-    let is_closed = has_closed(sent.steps);
-    let is_unsent = |segment: &PeerSegment| matches!(segment.ack, Some(AckNumber::At(ack)) if ack > sent.reply.seq);
-    let explained = |segment: &PeerSegment| segment.ack.is_some() && (segment.len > 0 || is_unsent(segment));
-    when(
-        is_closed && last_peer(context, sent).is_some_and(explained) && is_immediate(context.stack, sent),
-        Verdict::SkipStack,
-    )
 }
 
 /// After a simultaneous open, the kernel resets the connection if the first segment of the peer lies ahead of a gap.
@@ -510,9 +484,12 @@ pub(super) fn offers<'a>(
     context.dialogue.steps[..steps].iter().enumerate().filter_map(move |(at, step)| {
         let Act::Peer(segment) = &step.act else { return None };
         let sent_before = context.kernel.sent.iter().filter(|other| other.steps <= at);
+        let end = sent_before.map(end_of).max().unwrap_or(1).max(1);
         let acked = match segment.ack? {
+            // Both hosts drop an acknowledgement of data that was not sent. A FIN has a number, too.
+            AckNumber::At(ack) if is_after(ack, end.wrapping_add(1)) => return None,
             AckNumber::At(ack) => ack,
-            AckNumber::All(more) => sent_before.map(end_of).max().unwrap_or(1).max(1).wrapping_add_signed(more),
+            AckNumber::All(more) => end.wrapping_add_signed(more),
         };
         let scale = if segment.flags & SYN == 0 { scale } else { 0 };
         Some((segment, acked, u32::from(segment.window) << scale))
@@ -561,7 +538,10 @@ pub(super) fn window_unit(context: &Context<'_>, difference: &Difference) -> Ver
     let until_us = one.at_us + TIME_SLACK_US;
     let before = || context.kernel.sent.iter().filter(|sent| sent.at_us <= until_us);
     let is_short = |sent: &Sent| sent.reply.len > 0 && sent.reply.len < full;
-    let has_short = before().any(is_short) || is_short(one) || one.reply.len == 0;
+    // An acknowledgement of a part of a segment leaves a short one.
+    let cuts = |acked: u32, sent: &Sent| (1..sent.reply.len).contains(&acked.wrapping_sub(sent.reply.seq));
+    let is_cut = offers(context, one.steps).any(|(_, acked, _)| before().any(|sent| cuts(acked, sent)));
+    let has_short = before().any(is_short) || is_short(one) || one.reply.len == 0 || is_cut;
     // cwnd limits a host only after it has sent the initial window, or after a reduction.
     let was_reduced = has_repeated(context.kernel, until_us)
         || has_repeated(context.stack, until_us)
