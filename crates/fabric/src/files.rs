@@ -71,7 +71,7 @@ pub(crate) fn open_own(directory: impl AsFd, name: &str, flags: OFlags, shown: &
     let file = match rustix::fs::openat(directory, name, flags, Mode::RUSR | Mode::WUSR) {
         Ok(file) => file,
         Err(Errno::NOENT) => return Ok(None),
-        Err(Errno::LOOP) => return Err(Error::environment(format!("{}: the file is a link", at()))),
+        Err(Errno::LOOP) => return Err(Error::environment(format!("{}: the file is a symbolic link", at()))),
         // `ENXIO` means that the file is a FIFO without a reader, or a socket.
         Err(Errno::NXIO) => return Err(Error::environment(format!("{}: the file is not a regular file", at()))),
         Err(error) => return Err(error).context(at()),

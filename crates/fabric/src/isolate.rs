@@ -114,7 +114,7 @@ pub fn hide() -> Result<()> {
 /// filters.
 pub fn confine(profile: Profile) -> Result<Confinement> {
     hide()?;
-    set_no_new_privs(true).context("cannot disable the gaining of new privileges")?;
+    set_no_new_privs(true).context("cannot set no_new_privs, which prevents this process from gaining privileges")?;
     let user_namespace = match profile {
         Profile::Guest => leave_others()?,
         Profile::Application => UserNamespace::Inherited { why: "applications keep their privileges".to_owned() },

@@ -262,7 +262,8 @@ fn keep_network_capabilities() -> rustix::io::Result<()> {
 fn may_have_name(name: &Name, is_privileged: bool) -> Result<()> {
     if !is_privileged {
         return Err(Error::environment("only root can give a network namespace a name").hint(
-            "leave out --name, and enter the namespace with `nsenter --user --net --preserve-credentials -t PID`",
+            "leave out --name. To run another program in the namespace, use `nsenter --user --net --preserve-credentials -t PID \
+             PROGRAM` with the process ID of a program that already runs there",
         ));
     }
     if Path::new(NAMED).join(name.as_str()).exists() {

@@ -324,8 +324,10 @@ impl FromStr for Workload {
 fn with_streams(text: &str, alone: &str, streams: &str) -> Result<Workload> {
     let alone: Workload = alone.parse()?;
     if alone.shape != Shape::Rr || alone.udp {
-        return Err(Error::usage(format!("workload `{text}`: streams can run only beside RR over TCP"))
-            .hint("write `rr-1-1+4strg`, or `rr:REQUEST/RESPONSE+4strg`"));
+        return Err(Error::usage(format!(
+            "workload `{text}`: siga can run streams beside RR over TCP, but not beside `{alone}`"
+        ))
+        .hint("write `rr-1-1+4strg`, or `rr:REQUEST/RESPONSE+4strg`"));
     }
     let digits = streams.strip_suffix("strg").filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
     match digits.and_then(|digits| digits.parse().ok()).filter(|count| (1..=BESIDE_MAX).contains(count)) {

@@ -193,12 +193,12 @@ pub(crate) struct Axes {
     /// method in the plan, otherwise the most accurate method that the host supports.
     #[arg(long, value_parser = method, value_name = "METHOD")]
     accounting: Option<AccountingMethod>,
-    /// Run the client in an existing place: this host, another host, a network namespace or a container. This
-    /// option needs --server, and replaces --path. Default: siga builds the paths itself.
+    /// Run the client in an existing place: this host, another host, a network namespace or a container. The
+    /// option --client needs --server, and replaces --path. Default: siga builds the paths itself.
     #[arg(long, requires = "server", conflicts_with = "path", value_name = "PLACE")]
     client: Option<String>,
-    /// Run the server in an existing place: this host, another host, a network namespace or a container. This
-    /// option needs --client, and replaces --path. Default: siga builds the paths itself.
+    /// Run the server in an existing place: this host, another host, a network namespace or a container. The
+    /// option --server needs --client, and replaces --path. Default: siga builds the paths itself.
     #[arg(long, requires = "client", conflicts_with = "path", value_name = "PLACE")]
     server: Option<String>,
     /// Set the address to which the client connects. Default: an address of the server's place to which the client

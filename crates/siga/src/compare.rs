@@ -31,8 +31,8 @@ The verdict is the first of these that applies:
                     interval does not include 1
   inconclusive      none of the above; the report estimates how many trials would be needed
 
-siga judges the main figures first: rate, p99 and total CPU time. All other figures are
-exploratory: siga adjusts their p separately.
+The main figures are rate, p99 and total CPU time. siga judges them first. The figures that are not
+main figures are exploratory: siga adjusts their p separately.
 
 Examples:
   siga run --path veth-routed --level plain,nft-100-rules

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// Add known CPU costs, and check that siga measures them correctly. This check takes one to three minutes.
+    /// Add known CPU costs, and check that siga measures them correctly. The calibration takes one to three minutes.
     #[arg(long, conflicts_with = "clean")]
     calibrate: bool,
     /// Clean up after a crash of siga: end orphaned processes, and remove copied program files and incomplete files

@@ -43,7 +43,9 @@ impl Control {
             Request::Application { protocol, version, guest, secret } => {
                 self.ask_for_application(key, (protocol, &version), &guest, &secret).map(|()| None)
             }
-            Request::ApplicationMemory => Err(Error::usage("this process has not requested to become an application")),
+            Request::ApplicationMemory => {
+                Err(Error::usage("a program must ask to use a guest's stack before it sends memory files"))
+            }
             Request::Attach { protocol, version, guest, secret } => {
                 self.ask_to_attach(key, (protocol, &version), &guest, &secret);
                 Ok(None)

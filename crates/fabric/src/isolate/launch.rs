@@ -175,7 +175,7 @@ impl Process {
     pub fn watch(child: Child) -> Result<Self> {
         // The id still refers to the child, because the kernel does not reuse an id before the parent has waited for the child.
         let pid = Pid::from_child(&child);
-        let pidfd = pidfd_open(pid, PidfdFlags::empty()).context("cannot watch a process that was started")?;
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).context("cannot watch a process that siga has started")?;
         Ok(Self { child, pidfd })
     }
 
@@ -194,7 +194,7 @@ impl Process {
     /// # Errors
     /// Returns an error if the kernel refuses the call, which is not expected.
     pub fn try_wait(&mut self) -> Result<Option<ExitStatus>> {
-        self.child.try_wait().context("cannot wait for a process that was started")
+        self.child.try_wait().context("cannot wait for a process that siga has started")
     }
 
     /// Waits until the process ends, and returns its exit status.
@@ -202,7 +202,7 @@ impl Process {
     /// # Errors
     /// Returns an error if the kernel refuses the call, which is not expected.
     pub fn wait(&mut self) -> Result<ExitStatus> {
-        self.child.wait().context("cannot wait for a process that was started")
+        self.child.wait().context("cannot wait for a process that siga has started")
     }
 
     /// Sends a signal to the process. Does nothing if the process has already ended.
@@ -212,7 +212,7 @@ impl Process {
     pub fn signal(&self, signal: Signal) -> Result<()> {
         match pidfd_send_signal(&self.pidfd, signal) {
             Ok(()) | Err(Errno::SRCH) => Ok(()),
-            Err(error) => Err(error).context("cannot signal a process that was started"),
+            Err(error) => Err(error).context("cannot signal a process that siga has started"),
         }
     }
 }
@@ -227,9 +227,10 @@ pub fn channel() -> Result<OwnedFd> {
     if rustix::net::sockopt::socket_type(stdin).is_err() {
         return Err(Error::usage("this is an internal command, which the control program runs"));
     }
-    let channel = rustix::io::fcntl_dupfd_cloexec(stdin, 3).context("cannot use the inherited channel")?;
+    let channel = rustix::io::fcntl_dupfd_cloexec(stdin, 3)
+        .context("cannot use descriptor 0, the socket to the parent process")?;
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).context("/dev/null")?;
-    rustix::stdio::dup2_stdin(null).context("cannot use the inherited channel")?;
+    rustix::stdio::dup2_stdin(null).context("cannot use descriptor 0, the socket to the parent process")?;
     // Name the thread: otherwise process lists would show the descriptor number of the memory file as its name.
     rustix::thread::set_name(THREAD_NAME).context("cannot set the name of the process")?;
     Ok(channel)

@@ -492,7 +492,7 @@ fn only_v4_on_hipersockets(kind: NetworkKind, addresses: &[IpNet]) -> Result<()>
     let only_v4 = matches!(kind, NetworkKind::Guestlan { nic: Nic::Hipersockets { .. }, .. });
     match addresses.iter().find(|own| only_v4 && own.addr().is_ipv6()) {
         Some(own) => Err(Error::usage(format!(
-            "address {own}: a guestlan with nic = \"hipersockets\" carries only IPv4 packets"
+            "{own} is an IPv6 address, but a guestlan with nic = \"hipersockets\" carries only IPv4 packets"
         ))
         .hint("use nic = \"qdio\"")),
         None => Ok(()),

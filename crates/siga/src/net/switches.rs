@@ -42,8 +42,9 @@ Examples:
   siga net fdb switch lan
   siga net fdb switch lan --forget
 
-The address of a protected port is fixed. The switch learns other addresses from frames, and forgets
-them after 300 seconds without a frame.";
+A port with protection `all` or `mac` (siga net port) has one fixed Ethernet address. At a port with
+protection `off`, the switch learns addresses from the frames that arrive there. It forgets an address
+from which no frame has arrived for 300 seconds.";
 
 #[derive(Debug, Args)]
 pub(crate) struct PortArgs {
