@@ -192,7 +192,7 @@ fn figure<N>(metric: impl Into<String>, unit: impl Into<String>, value: N) -> Fi
 }
 
 fn nothing(of: &str) -> Error {
-    Error::incomplete(format!("the interval contains no {of}, so siga cannot compute this figure"))
+    Error::incomplete(format!("the counters of this trial show no {of}, so siga cannot compute its figures"))
 }
 
 impl Number for f64 {

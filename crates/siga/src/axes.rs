@@ -102,8 +102,8 @@ pub(crate) struct Axes {
     #[arg(long, value_name = "S", requires = "command")]
     time_limit: Option<f64>,
     /// Compare values of an environment variable. Each use of this option adds a level that sets the variable for
-    /// the command. siga compares each added level with the first added level. If there is only one, siga compares
-    /// it with the unchanged command (level plain). Default: the levels in --level or in the plan.
+    /// the command. siga compares each added level with the first added level. If you add only one level, siga
+    /// compares it with the unchanged command (level plain). Default: the levels in --level or in the plan.
     #[arg(long, conflicts_with_all = ["level", "firewall"], value_name = "NAME=VALUE")]
     level_env: Vec<String>,
     /// Add a level that executes the command with these arguments, such as '-O3 -g'. In the command, the arguments

@@ -63,7 +63,7 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_delimiter = ',', value_name = "PART,…", value_parser = parse::<Vary>)]
     vary: Vec<Vary>,
     /// Compare hosts, whose hardware, kernel and firmware can differ. The report lists these differences first.
-    /// Then it shows rates, units per second of CPU time (internal throughput rate, ITR), and the CPU time for
+    /// The report also shows rates, units per second of CPU time (internal throughput rate, ITR), and the CPU time for
     /// equal work, by number of CPUs.
     #[arg(long, conflicts_with_all = ["vary", "run", "why", "flame"])]
     hosts: bool,

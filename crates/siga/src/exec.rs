@@ -39,11 +39,11 @@ Examples:
   siga exec switch pod-1 -- ./static-program      pod-1 is a port: the program runs in a network namespace
   siga exec --check /usr/bin/curl
 
-The program must be dynamically linked with glibc 2.34 or newer, and must not be setuid. If it is
-not, for example a static program or one that Go has built, siga runs it in a network namespace
-instead: at a free port of a switch that the guest is connected to. The program then has the
-addresses of the port, and siga prints them. A program that needs io_uring must be run this way
-with --tier netns.
+A program can use the sockets of a guest if it is dynamically linked with glibc 2.34 or newer, and
+is not setuid. siga runs any other program in a network namespace instead, for example a static
+program or one that Go has built. The namespace uses a free port of a switch that the guest is
+connected to. The program then has the addresses of the port, and siga prints them. To run a program
+that needs io_uring in a namespace, use --tier netns.
 
 siga does not support every socket call. To see the unsupported calls of a program, set the
 environment variable SIGA_EXEC_LOG to the name of a file. siga appends one line to this file for

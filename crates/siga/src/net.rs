@@ -154,8 +154,8 @@ pub(crate) enum NetCommand {
     /// Show the Ethernet addresses that a switch knows: its forwarding database.
     #[command(after_help = switches::FDB_HELP)]
     Fdb(switches::FdbArgs),
-    /// Print the secret that an external guest needs to attach to the network. You start the process of an external
-    /// guest yourself.
+    /// Print the secret with which an external guest attaches to the network. An external guest is a process that you
+    /// start yourself.
     #[command(
         alias = "token",
         after_help = "Examples:\n  siga net secret figure-1 tcpip1\n  siga net secret figure-1 tcpip1 --application"

@@ -22,8 +22,8 @@ Examples:
 The port must be one without `netns` and `pid` in the topology: see docs/net.md. The namespace has the port's interface, addresses, routes
 and MTU. In /etc/hosts, the command finds the names of guests and ports.
 
-Without root, the command also gets a user namespace. It keeps its user id, and may configure the network of its namespace. This needs
-permission to open /dev/net/tun, and user namespaces: `siga doctor` says whether this host allows both.
+Without root, the command also gets a user namespace. It keeps its user id, and may configure the network of its namespace. The host
+must allow user namespaces, and you need permission to open /dev/net/tun. `siga doctor` checks both.
 
 When the last process of the namespace ends, the port becomes free. A namespace with a name lasts until `ip netns del NAME`.";
 

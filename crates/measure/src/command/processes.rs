@@ -177,7 +177,7 @@ impl Started {
             return Ok(true);
         }
         if watched && seen[1].intersects(PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR) {
-            return Err(Error::incomplete("the coordinator has ended"));
+            return Err(Error::incomplete("the siga process that carries out the run has ended"));
         }
         if seen[1..].iter().any(|seen| !seen.is_empty()) {
             self.streams.iter_mut().try_for_each(Pipe::read)?;

@@ -130,7 +130,7 @@ impl Serving {
         let stdin = std::io::stdin();
         let mut polled = [PollFd::new(&stdin, PollFlags::RDHUP | PollFlags::HUP)];
         match poll(&mut polled, Some(&timeout)) {
-            Ok(count) if count > 0 => Err(Error::incomplete("the coordinator has ended")),
+            Ok(count) if count > 0 => Err(Error::incomplete("the siga process that carries out the run has ended")),
             Ok(_) | Err(_) => Ok(()),
         }
     }

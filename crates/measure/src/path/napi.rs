@@ -51,6 +51,6 @@ fn open(node: &Node, interface: Interface, access: OFlags) -> Result<File> {
 
 fn refused(level: &Level, interface: Interface, reason: &str) -> Error {
     let label = interface.label();
-    Error::environment(format!("level {}: cannot switch threaded NAPI of {label}: {reason}", level.name))
+    Error::environment(format!("level {}: cannot set threaded NAPI of {label}: {reason}", level.name))
         .hint("run siga as root, on an interface with NAPI; veth uses NAPI if `gro = true`")
 }

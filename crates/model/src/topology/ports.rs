@@ -151,7 +151,9 @@ fn may_change(kind: NetworkKind, port: &SwitchPort<'_>, change: &PortChange) -> 
             .hint("change the topology, and start the network again"));
     }
     if !works_at_layer_2(kind) && (change.vlan.is_some() || change.protection.is_some()) {
-        return Err(Error::usage(format!("a network of type {kind} has neither VLANs nor a choice of protection")));
+        return Err(Error::usage(format!(
+            "a network of type {kind} has no VLANs, and its protection cannot be changed"
+        )));
     }
     let in_range = |vlan: u16| within(format_args!("VLAN {vlan}"), vlan, 1..=limits::VLAN_MAX);
     match &change.vlan {

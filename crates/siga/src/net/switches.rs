@@ -26,9 +26,10 @@ Examples:
   siga net vlan switch lan one --access 10
   siga net vlan switch lan red --trunk 10,20 --native 30
 
-At an access port, the station sends and receives frames without tags. At a trunk port, it sends and
-receives frames with the tags of these VLANs, and frames of the native VLAN without a tag. Without
---native, a trunk port drops frames without a tag. The port of a guest is always an access port.";
+At an access port, the station sends and receives frames without tags. At a trunk port, the station
+sends and receives frames of the trunk's VLANs with a tag, and frames of the native VLAN without a
+tag. Without --native, a trunk port drops frames without a tag. The port of a guest is always an
+access port.";
 pub(super) const MIRROR_HELP: &str = "\
 Examples:
   siga net mirror switch lan red                      port `red` gets copies of the frames of all ports
@@ -116,7 +117,7 @@ pub(crate) struct MirrorArgs {
     /// Name of the port that gets the copies: a guest, GUEST.DEVICE, or a port of the topology.
     #[arg(required_unless_present = "off")]
     to: Option<String>,
-    /// Copy only the frames of this port. Default: those of all ports.
+    /// Copy only the frames of this port. Default: copy the frames of all ports.
     #[arg(long, value_name = "PORT", requires = "to")]
     from: Option<String>,
     /// End the copying.

@@ -105,7 +105,7 @@ impl Peer {
     }
 
     /// Returns the SYN-ACK that answers this peer's SYN, after `retries` retransmissions. With accurate ECN, the first retransmission has no
-    /// option, and later ones have no ECN flags, because a path may drop them (RFC 9768 section 3.1.4.2).
+    /// accurate ECN option, and later ones also have no ECN flags, because a path may drop them (RFC 9768 section 3.1.4.2).
     pub(super) fn syn_ack(
         &self,
         now: Instant,
