@@ -25,17 +25,21 @@ Paths of the kernel:
             loopback, unix, veth, veth-routed, bridge, macvlan, bond, vlan, ipvlan, smc-loopback, sockmap
 Paths of siga's own networks:
             hipersockets, hipersockets-routed, vctc, vctc-routed
-            with applications over IUCV: hipersockets-iucv, hipersockets-routed-iucv, vctc-iucv, vctc-routed-iucv
+            with workload drivers in processes of their own (IUCV): hipersockets-iucv, hipersockets-routed-iucv,
+            vctc-iucv, vctc-routed-iucv
             through a switch: guestlan-hipers, guestlan-hipers-routed, guestlan-qdio, guestlan-qdio-routed,
             vswitch, vswitch-routed, guestlan-hipers-iucv, guestlan-hipers-routed-iucv, guestlan-qdio-iucv,
             guestlan-qdio-routed-iucv, vswitch-iucv, vswitch-routed-iucv
             through a switch, with the kernel's stack in namespaces at both ends, or at the server only:
             vswitch-netns, vswitch-routed-netns, vswitch-mixed, vswitch-routed-mixed
 Workloads:  rr-1-1, rr-200-1000, rr-200-32k, crr-64-8k, strg-20m, strp-20m, strb-20m, udp-strg-1400,
-            or rr:REQUEST/RESPONSE, crr:, strg:, strp:, strb:, udp-rr: (k: 1,024; m: 1,024 k; g: 1,024 m),
+            or other sizes: rr:REQUEST/RESPONSE, such as rr:200/32k (k: 1,024; m: 1,024 k; g: 1,024 m);
+            the forms crr:, strg:, strp:, strb: and udp-rr: also have two sizes,
             or udp-strg:BYTES, udp-strg:BYTES@RATE: datagrams of this size; each pair sends at RATE,
             such as 50MB/s,
-            or rr-1-1+4strg: rr-1-1 while 4 streams use the same path, to measure latency under load
+            or rr-1-1+4strg: rr-1-1 while 4 streams use the same path, to measure latency under load.
+            rr: requests and responses on one connection; crr: a new connection for each request;
+            strg: stream from server to client; strp: from client to server; strb: in both directions
 Levels:     plain, aa, bigtcp, gro-on, gro-off, reno, cubic, bbr, mtu-1500, mtu-8992,
             nft-100-rules, conntrack, netem, fq, bbr-fq, io-uring, threaded-napi,
             420 and 430 (siga's own networks), link-200m, link-400m (commands), or a TOML file, or a file with nft rules (.nft)
@@ -140,7 +144,8 @@ pub(crate) struct Axes {
     #[arg(long, value_delimiter = ',', conflicts_with = "level", value_name = "FILE.nft,…")]
     firewall: Option<Vec<String>>,
     /// Set the number of trials of each cell. A cell is one combination of path, workload, MTU, pairs and level.
-    /// Default: siga repeats trials until the comparison is clear, at most 30 times and within --budget.
+    /// Default: siga repeats trials until it knows each compared ratio to within 1%, at most 30 times and within
+    /// --budget.
     #[arg(long, value_name = "N")]
     trials: Option<u32>,
     /// Set the duration of a trial in seconds, without its warm-up. Default: the value in the plan, otherwise 1.
@@ -151,7 +156,8 @@ pub(crate) struct Axes {
     #[arg(long, value_name = "S")]
     warm_up: Option<f64>,
     /// Limit the duration of the whole run, in seconds. siga always completes the first round, which has one trial
-    /// of each cell. Default: the limit in the plan; no limit with --trials or a comparison of levels.
+    /// of each cell. Default: the limit in the plan. With --trials, or with options
+    /// that set levels to compare, there is no limit.
     #[arg(long, value_name = "S")]
     budget: Option<f64>,
     /// Use IPv6 instead of IPv4.

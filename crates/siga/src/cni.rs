@@ -10,12 +10,16 @@ Examples:
   siga cni <net.json       with CNI_COMMAND=ADD, CNI_CONTAINERID, CNI_NETNS and CNI_IFNAME set: add a container
   siga cni <net.json       with CNI_COMMAND=DEL, CNI_CONTAINERID, CNI_NETNS and CNI_IFNAME set: delete it again
 
-To install the plug-in, copy siga to /opt/cni/bin/siga. The network must be up (siga net up). A configuration, for example in /etc/cni/net.d/50-siga.conflist:
+To install the plug-in, copy siga to /opt/cni/bin/siga. Start the virtual network with siga net up.
+This is a configuration, for example for /etc/cni/net.d/50-siga.conflist:
   { \"cniVersion\": \"1.0.0\", \"name\": \"siga\",
     \"plugins\": [{ \"type\": \"siga\", \"network\": \"switch\", \"lan\": \"lan\" }] }
 
-Keys: `network` names the network of `siga net up`, `lan` a switched network of its topology, `port` one port of it (default: any free
-one), `runDirectory` the directory of networks (default: as for siga net).
+Keys of the configuration:
+  network         name of the virtual network that `siga net up` started
+  lan             name of a network in its topology; this network must have a switch
+  port            name of a port of the switch (default: any free port)
+  runDirectory    directory of the files of virtual networks (default: as for siga net)
 
 If CNI_COMMAND is set, siga without arguments does the same as `siga cni`.";
 

@@ -22,10 +22,10 @@ BASE and NEW can be:
   - levels, paths or MTUs of one run; option --run selects this run
   - with --hosts, runs of the same plan on different hosts, as `siga run --on` writes them
 
-With several NEW, siga compares each NEW with BASE, and adjusts p for each comparison separately.
+If you give several NEW, siga compares each with BASE, and adjusts p for each comparison separately.
 
 The verdict is the first of these that applies:
-  not comparable    BASE and NEW also differ in something else that affects the figures
+  not comparable    BASE and NEW differ in something that affects the figures and is not compared
   equivalent        the 90% interval of the ratio is within 2% of 1
   better, worse     p is below 0.05 after adjustment for the number of figures, and the 95%
                     interval does not include 1

@@ -66,8 +66,8 @@ pub(crate) struct ExecArgs {
     /// Set whether the loopback addresses (127.0.0.0/8, ::1) and the name `localhost` mean the host or the guest.
     #[arg(long, value_enum, default_value_t = Loopback::Host, value_name = "OWNER")]
     loopback: Loopback,
-    /// Choose how the program reaches the network: preload (siga's sockets) or netns (the kernel's stack in a network namespace; GUEST is
-    /// then a port, as for siga netns). Default: preload if the program and GUEST allow it, otherwise netns.
+    /// Choose how the program reaches the network. preload: over the guest's stack. netns: over the kernel's stack in a network
+    /// namespace; GUEST is then a port, as for siga netns. Default: preload if the program and GUEST allow it, otherwise netns.
     #[arg(long, value_enum, hide_default_value = true)]
     tier: Option<Tier>,
     /// Check whether siga can run this program, without running it. If siga cannot run the program, it prints the

@@ -84,7 +84,7 @@ enum Command {
     /// Measure network paths or commands.
     ///
     /// Without arguments, siga runs the default plan. The default plan compares siga's own network with the
-    /// kernel's network; in both, a router is between client and server.
+    /// kernel's network. In each network, a router is between client and server.
     ///
     /// A plan is a file that says what to measure. Options replace the values in the plan. To give several values
     /// to an option, separate them with commas.
@@ -128,8 +128,8 @@ Examples:
     /// Print the JSON Schema of plan files, level files, or results.
     #[command(after_help = "\
 Examples:
-  siga schema plan >plan.schema.json          for an editor that checks plan files
-  siga schema result                          for a program that reads the output of `siga show DIR --format json`")]
+  siga schema plan >plan.schema.json          write the schema for an editor that checks plan files
+  siga schema result                          print the schema of the output of `siga show DIR --format json`")]
     Schema {
         /// Kind of file or output that the schema describes.
         kind: Schema,

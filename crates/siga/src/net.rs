@@ -142,7 +142,7 @@ pub(crate) enum NetCommand {
     },
     /// Show the ports of a switch, or change the settings of one port.
     ///
-    /// A change takes effect at once. It lasts until `siga net down`: also if the switch or the control program is killed.
+    /// A change takes effect at once. It lasts until `siga net down`, even if the switch or the control program is killed.
     #[command(after_help = switches::PORT_HELP)]
     Port(switches::PortArgs),
     /// Change the VLANs of a port of a switch.

@@ -19,13 +19,16 @@ Examples:
   podman run --network ns:/run/netns/green IMAGE
   siga netns switch pod-1 --wait 30 -- ./server      wait until the network is up and the port is free
 
-The port must be one without `netns` and `pid` in the topology: see docs/net.md. The namespace has the port's interface, addresses, routes
-and MTU. In /etc/hosts, the command finds the names of guests and ports.
+In the topology, the port must have neither of the keys `netns` and `pid` (docs/net.md). The
+namespace has the port's interface, addresses, routes and MTU. In the namespace, /etc/hosts contains
+the names of guests and ports.
 
-Without root, the command also gets a user namespace. It keeps its user id, and may configure the network of its namespace. The host
-must allow user namespaces, and you need permission to open /dev/net/tun. `siga doctor` checks both.
+Without root, the command also gets a user namespace. The command keeps its user ID, and can
+configure the network of its namespace. The host must allow user namespaces, and you need permission
+to open /dev/net/tun. `siga doctor` checks whether both conditions are true.
 
-When the last process of the namespace ends, the port becomes free. A namespace with a name lasts until `ip netns del NAME`.";
+When the last process of the namespace ends, the port becomes free. A namespace with a name exists
+until you delete it with `ip netns del NAME`.";
 
 #[derive(Debug, Args)]
 pub(crate) struct NetnsArgs {

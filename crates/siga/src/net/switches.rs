@@ -19,25 +19,24 @@ Examples:
   siga net port switch lan one --promiscuous on       `one` also gets the frames for others
   siga net port switch lan pod-1 --protection mac
 
-The name of a guest stands for its port, if the guest has only one device on the network. Otherwise write
-GUEST.DEVICE.";
+If a guest has one device on the network, its port has the name of the guest. If it has several
+devices, their ports have names of the form GUEST.DEVICE.";
 pub(super) const VLAN_HELP: &str = "\
 Examples:
   siga net vlan switch lan one --access 10
   siga net vlan switch lan red --trunk 10,20 --native 30
 
-At an access port, the station sends and receives frames without tags. At a trunk port, the station
-sends and receives frames of the trunk's VLANs with a tag, and frames of the native VLAN without a
-tag. Without --native, a trunk port drops frames without a tag. The port of a guest is always an
-access port.";
+An access port carries frames of one VLAN, without tags. A trunk port carries frames of the
+given VLANs, with tags. It carries frames of its native VLAN without tags. Without --native, a trunk
+port drops frames without a tag. The port of a guest is always an access port.";
 pub(super) const MIRROR_HELP: &str = "\
 Examples:
   siga net mirror switch lan red                      port `red` gets copies of the frames of all ports
-  siga net mirror switch lan red --from one           only of the frames that guest `one` sends and receives
+  siga net mirror switch lan red --from one           copies only of the frames that guest `one` sends and receives
   siga net mirror switch lan --off
 
-The port gets the copies of all VLANs, also without being a member of them. Frames that the switch
-drops are not copied. A switch has at most one mirror.";
+The port TO gets copies of frames of all VLANs, even of VLANs to which it does not belong. The
+switch does not copy frames that it drops. A switch has at most one mirror: one port that gets copies.";
 pub(super) const FDB_HELP: &str = "\
 Examples:
   siga net fdb switch lan
@@ -63,10 +62,10 @@ pub(crate) struct PortArgs {
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("change").args(["isolated", "promiscuous", "protection"]).multiple(true).requires("port")))]
 struct SettingArgs {
-    /// Exchange no frames with other isolated ports. Default: the setting stays as it is.
+    /// Set whether the port is isolated: isolated ports exchange no frames with each other. Default: the setting stays as it is.
     #[arg(long, value_name = "ON|OFF")]
     isolated: Option<OnOff>,
-    /// Also get the unicast frames between other ports of the same VLANs. Default: the setting stays as it is.
+    /// Set whether the port also gets the unicast frames between other ports of its VLANs. Default: the setting stays as it is.
     #[arg(long, value_name = "ON|OFF")]
     promiscuous: Option<OnOff>,
     /// Set the source addresses that the switch checks: all (Ethernet and IP), mac (Ethernet only) or off. Default:
