@@ -22,15 +22,17 @@ macro_rules! names {
     () => {
         "\
 Paths of the kernel:
-            loopback, unix, veth, veth-routed, bridge, macvlan, bond, vlan, ipvlan, smc-loopback, sockmap
+            loopback, unix, veth, veth-routed, bridge, macvlan, bond, vlan, ipvlan, smc-loopback,
+            sockmap
 Paths of siga's own networks:
             hipersockets, hipersockets-routed, vctc, vctc-routed
-            with workload drivers in processes of their own (IUCV): hipersockets-iucv, hipersockets-routed-iucv,
-            vctc-iucv, vctc-routed-iucv
-            through a switch: guestlan-hipers, guestlan-hipers-routed, guestlan-qdio, guestlan-qdio-routed,
-            vswitch, vswitch-routed, guestlan-hipers-iucv, guestlan-hipers-routed-iucv, guestlan-qdio-iucv,
+            with workload drivers in processes of their own (IUCV):
+            hipersockets-iucv, hipersockets-routed-iucv, vctc-iucv, vctc-routed-iucv
+            through a switch:
+            guestlan-hipers, guestlan-hipers-routed, guestlan-qdio, guestlan-qdio-routed, vswitch,
+            vswitch-routed, guestlan-hipers-iucv, guestlan-hipers-routed-iucv, guestlan-qdio-iucv,
             guestlan-qdio-routed-iucv, vswitch-iucv, vswitch-routed-iucv
-            through a switch, with the kernel's stack in namespaces at both ends, or at the server only:
+            through a switch, with the kernel's stack at both ends, or at the server only:
             vswitch-netns, vswitch-routed-netns, vswitch-mixed, vswitch-routed-mixed
 Workloads:  rr-1-1, rr-200-1000, rr-200-32k, crr-64-8k, strg-20m, strp-20m, strb-20m, udp-strg-1400,
             or other sizes: rr:REQUEST/RESPONSE, such as rr:200/32k (k: 1,024; m: 1,024 k; g: 1,024 m);
@@ -42,11 +44,13 @@ Workloads:  rr-1-1, rr-200-1000, rr-200-32k, crr-64-8k, strg-20m, strp-20m, strb
             strg: stream from server to client; strp: from client to server; strb: in both directions
 Levels:     plain, aa, bigtcp, gro-on, gro-off, reno, cubic, bbr, mtu-1500, mtu-8992,
             nft-100-rules, conntrack, netem, fq, bbr-fq, io-uring, threaded-napi,
-            420 and 430 (siga's own networks), link-200m, link-400m (commands), or a TOML file, or a file with nft rules (.nft)
+            420 and 430 (siga's own networks), link-200m, link-400m (commands),
+            or a TOML file, or a file with nft rules (.nft)
 Places:     local, netns:NAME (a network namespace), pid:PID (a container), ssh:[USER@]HOST
             (for --client, --server and --on)
 Plans:      default, ablation, guests, hop, mtu, paths, zvm430-memory,
-            compilers, compressors, disk, fileserver, java, jmh, oltp, oltp-exec, programs, telco (commands),
+            for commands: compilers, compressors, disk, fileserver, java, jmh, oltp, oltp-exec,
+            programs, telco,
             or a TOML file
 
 "

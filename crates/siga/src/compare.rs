@@ -22,7 +22,7 @@ BASE and NEW can be:
   - levels, paths or MTUs of one run; option --run selects this run
   - with --hosts, runs of the same plan on different hosts, as `siga run --on` writes them
 
-If you give several NEW, siga compares each with BASE, and adjusts p for each comparison separately.
+If you give several NEW, siga compares each with BASE. It adjusts p for each comparison separately.
 
 The verdict is the first of these that applies:
   not comparable    BASE and NEW differ in something that affects the figures and is not compared

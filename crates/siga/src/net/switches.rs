@@ -36,7 +36,7 @@ Examples:
   siga net mirror switch lan --off
 
 The port TO gets copies of frames of all VLANs, even of VLANs to which it does not belong. The
-switch does not copy frames that it drops. A switch has at most one mirror: one port that gets copies.";
+switch does not copy frames that it drops. A switch has at most one mirror (port that gets copies).";
 pub(super) const FDB_HELP: &str = "\
 Examples:
   siga net fdb switch lan
