@@ -35,13 +35,14 @@ Paths of siga's own networks:
             through a switch, with the kernel's stack at both ends, or at the server only:
             vswitch-netns, vswitch-routed-netns, vswitch-mixed, vswitch-routed-mixed
 Workloads:  rr-1-1, rr-200-1000, rr-200-32k, crr-64-8k, strg-20m, strp-20m, strb-20m, udp-strg-1400,
-            or other sizes: rr:REQUEST/RESPONSE, such as rr:200/32k (k: 1,024; m: 1,024 k; g: 1,024 m);
+            or other sizes: rr:REQUEST/RESPONSE, such as rr:200/32k (k: 1,024; m: 1,024 k;
+            g: 1,024 m);
             the forms crr:, strg:, strp:, strb: and udp-rr: also have two sizes,
             or udp-strg:BYTES, udp-strg:BYTES@RATE: datagrams of this size; each pair sends at RATE,
             such as 50MB/s,
-            or rr-1-1+4strg: rr-1-1 while 4 streams use the same path, to measure latency under load.
+            or rr-1-1+4strg: rr-1-1 while 4 streams use the same path (latency under load).
             rr: requests and responses on one connection; crr: a new connection for each request;
-            strg: stream from server to client; strp: from client to server; strb: in both directions
+            strg: stream from server to client; strp: from client to server; strb: both directions
 Levels:     plain, aa, bigtcp, gro-on, gro-off, reno, cubic, bbr, mtu-1500, mtu-8992,
             nft-100-rules, conntrack, netem, fq, bbr-fq, io-uring, threaded-napi,
             420 and 430 (siga's own networks), link-200m, link-400m (commands),
