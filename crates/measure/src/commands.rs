@@ -97,7 +97,7 @@ pub fn of(plan: &Plan, matrix: &Matrix, on: &[Place], ssh: &str) -> Result<Vec<S
 
 /// Returns the commands of a cell that measures a command: its own, its servers, setups and teardowns.
 fn of_command(matrix: &Matrix, cell: &Cell, command: &siga_plan::command::Command) -> Vec<(Command, String)> {
-    let filling = Plan::filling(cell, None);
+    let filling = Plan::filling(cell);
     let of_words = |words: &[String]| {
         let mut own = Command::new(&words[0]);
         own.args(&words[1..]);

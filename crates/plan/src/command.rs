@@ -28,6 +28,8 @@ const CLIENTS: &str = "{clients}";
 const LEVEL: &str = "{level}";
 /// The text that stands for the path of a directory that siga makes for the run and removes after it.
 const SCRATCH: &str = "{scratch}";
+/// The text that stands for the path of the running program (siga).
+const SIGA: &str = "{siga}";
 
 /// The values of the texts in braces for a cell.
 #[derive(Debug, Clone, Copy)]
@@ -38,13 +40,18 @@ pub struct Filling<'a> {
     pub level: &'a str,
     /// Path of the scratch directory. Without one, its text stays as it is.
     pub scratch: Option<&'a str>,
+    /// Path of the running program (siga). Without one, its text stays as it is.
+    pub siga: Option<&'a str>,
 }
 
 impl Filling<'_> {
     /// Returns the text with all values.
     pub fn fill(&self, text: &str) -> String {
         let filled = text.replace(CLIENTS, &self.clients.to_string()).replace(LEVEL, self.level);
-        self.scratch.map(|path| filled.replace(SCRATCH, path)).unwrap_or(filled)
+        let paths = [(SCRATCH, self.scratch), (SIGA, self.siga)];
+        paths
+            .into_iter()
+            .fold(filled, |filled, (text, path)| path.map(|path| filled.replace(text, path)).unwrap_or(filled))
     }
 }
 
@@ -92,8 +99,8 @@ impl fmt::Debug for CommandName {
 }
 
 /// A command that is measured. In arguments, values of the environment, paths, setups and teardowns, `{clients}` stands for the number
-/// of clients of a cell, `{level}` for the name of its level, and `{scratch}` for a directory that siga makes for the run and removes
-/// after it.
+/// of clients of a cell, `{level}` for the name of its level, `{scratch}` for a directory that siga makes for the run and removes after
+/// it, and `{siga}` for the path of the running program (siga).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -410,7 +417,7 @@ mod tests {
         for line in ["", "  ", "''", "a 'b", "a \"b", "a \\"] {
             assert_eq!(Command::from_line(line).unwrap_err().exit_status(), 2, "{line}");
         }
-        let filling = Filling { clients: 1, level: "", scratch: None };
+        let filling = Filling { clients: 1, level: "", scratch: None, siga: None };
         assert_eq!(
             Command::from_shell_line("a | b").unwrap().words(&CommandLevel::default(), &filling),
             ["sh", "-c", "a | b"]
@@ -422,9 +429,9 @@ mod tests {
         let mut command = Command::from_line("load --clients {clients}").unwrap();
         command.environment.insert("N".into(), "x{clients}".into());
         assert!(command.scales() && !Command::from_line("load").unwrap().scales());
-        let filling = Filling { clients: 4, level: "fast", scratch: Some("/tmp/s") };
+        let filling = Filling { clients: 4, level: "fast", scratch: Some("/tmp/s"), siga: Some("/bin/siga") };
         assert_eq!(command.words(&CommandLevel::default(), &filling), ["load", "--clients", "4"]);
-        assert_eq!(filling.fill("{scratch}/{level}-{clients} {other}"), "/tmp/s/fast-4 {other}");
+        assert_eq!(filling.fill("{siga} {scratch}/{level}-{clients} {other}"), "/bin/siga /tmp/s/fast-4 {other}");
         assert_eq!(Filling { scratch: None, ..filling }.fill("{scratch}"), "{scratch}");
         let of_level = [("M".to_owned(), "1".to_owned()), ("N".to_owned(), "y".to_owned())].into();
         assert_eq!(command.variables(&BTreeMap::new(), &filling)["N"], "x4");

@@ -34,8 +34,8 @@ pub(crate) struct Times {
     /// If a window of [`WINDOW`] waits takes longer than this, the thread is not co-located, because co-location saves little
     /// time with sparse traffic.
     sparse: Ticks,
-    /// Minimum back-off: the time after a spread during which a thread is not co-located again. The back-off doubles each time,
-    /// up to `rest_max`.
+    /// Minimum back-off: the time after a spread during which a thread is not co-located again. Each time, the back-off doubles
+    /// if the co-location before was short, and halves if it was long ([`WORTH_FACTOR`]).
     rest_min: Ticks,
     /// Maximum of the doubled back-off. If the thread spreads after a long window, the back-off can be longer than this
     /// (`REST_FACTOR`).
@@ -51,7 +51,7 @@ impl Times {
             long: rate.ticks(80_000),
             late: rate.ticks(100_000),
             sparse: rate.ticks(8_000_000),
-            rest_min: rate.ticks(400_000_000),
+            rest_min: rate.ticks(50_000_000),
             rest_max: rate.ticks(3_200_000_000),
         }
     }
@@ -76,6 +76,8 @@ const LATE_FACTOR_MAX: u64 = 4;
 /// When a co-located thread spreads after a bad window, it is not co-located again for this many times the duration of that
 /// window, or longer. So bad windows take at most 1/33 of the time, however long they are.
 const REST_FACTOR: u64 = 32;
+/// A co-location that lasted for more than this many times the back-off before it was worth the attempt.
+const WORTH_FACTOR: u64 = 4;
 
 /// A window: the observations since the last decision.
 #[derive(Debug, Clone, Copy, Default)]
@@ -108,7 +110,7 @@ pub(crate) struct Colocation {
 impl Colocation {
     /// Creates the state of a thread without any observation.
     pub(crate) fn new(times: Times) -> Self {
-        Self { times, at: None, window: Window::default(), warned: false, not_before: Ticks(0), rest: times.rest_min }
+        Self { times, at: None, window: Window::default(), warned: false, not_before: Ticks(0), rest: Ticks(0) }
     }
 
     /// Returns the time since which the thread has been co-located, if it is.
@@ -148,12 +150,11 @@ impl Colocation {
             None => self.go(window.last?, now),
             Some(_) if is_bad && !is_sparse && !was_warned => None,
             Some((_, since)) if is_bad => {
-                if now.since(since) > self.times.rest_max {
-                    self.rest = self.times.rest_min;
-                }
+                let was_worth_it = now.since(since).0 > self.rest.0.saturating_mul(WORTH_FACTOR);
+                let rest = if was_worth_it { self.rest.0 / 2 } else { self.rest.0.saturating_mul(2) };
+                self.rest = Ticks(rest.clamp(self.times.rest_min.0, self.times.rest_max.0));
                 let lost = now.since(window.begun).0.saturating_mul(REST_FACTOR);
                 self.not_before = Ticks(now.0.saturating_add(self.rest.0.max(lost)));
-                self.rest = Ticks(self.rest.0.saturating_mul(2)).min(self.times.rest_max);
                 self.spread()
             }
             Some(_) if is_sparse => self.spread(),
@@ -360,26 +361,29 @@ mod tests {
     }
 
     #[test]
-    fn the_back_off_doubles_each_time_work_for_several_cpus_spreads_a_thread() {
+    fn the_back_off_doubles_after_a_short_colocation_and_halves_after_a_long_one() {
         let mut thread = Thread::new();
-        for rest in [400, 800, 1_600, 3_200, 3_200] {
+        for rest in [50, 100, 200, 400, 800, 1_600, 3_200, 3_200] {
             assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)));
             assert_eq!(thread.window(3, 20, 81, 100), None, "one window is not enough");
             assert_eq!(thread.window(3, 20, 80, 100), None);
             assert_eq!(thread.window(3, 20, 81, 100), None);
             assert_eq!(thread.window(3, 20, 81, 100), Some(Move::Spread));
-            thread.now += (rest - 1) * MS;
+            thread.now += (rest - 2) * MS;
+            assert_eq!(thread.window(3, 20, 25, 50), None, "the traffic was sparse");
             assert_eq!(thread.window(3, 20, 25, 50), None, "{rest}");
             thread.now += MS;
         }
-        // After a long co-location, the back-off begins anew.
-        assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)));
-        (0..3_300).for_each(|_| assert_eq!(thread.window(3, 20, 25, 63), None));
-        assert_eq!(thread.window(3, 20, 81, 100), None);
-        assert_eq!(thread.window(3, 20, 81, 100), Some(Move::Spread));
-        thread.now += 400 * MS;
-        assert_eq!(thread.window(3, 20, 25, 50), None, "the wait before was long ago");
-        assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)));
+        for (windows, rest) in [(13_000, 1_600), (6_500, 800), (3_000, 1_600)] {
+            assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)), "{rest}");
+            (0..windows).for_each(|_| assert_eq!(thread.window(3, 20, 25, 63), None));
+            assert_eq!(thread.window(3, 20, 81, 100), None);
+            assert_eq!(thread.window(3, 20, 81, 100), Some(Move::Spread));
+            thread.now += (rest - 2) * MS;
+            assert_eq!(thread.window(3, 20, 25, 50), None, "the traffic was sparse");
+            assert_eq!(thread.window(3, 20, 25, 50), None, "{rest}");
+            thread.now += MS;
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::cpu::host::{At, HostCpu};
 use crate::limits;
 use crate::probe;
 use siga_model::error::{Error, Result};
+use siga_plan::command::Filling;
 use siga_plan::command::figure::Figure;
 use siga_plan::cpus::cpu_list;
 use siga_plan::level::{CommandLevel, Level};
@@ -20,6 +21,7 @@ use siga_results::record::{CommandRecord, CpuRecord, HostRecord, LoadCounts, Pat
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 
 /// Returns the command that starts the process that runs a plan's command.
@@ -107,13 +109,21 @@ impl Bench<'_> {
     }
 }
 
+/// Returns the values of the texts in braces for a cell of a run.
+pub(super) fn filling<'a>(cell: &'a Cell, scratch: Option<&'a str>) -> Filling<'a> {
+    /// Path of the running program. It stays the same if somebody replaces the file during the run.
+    static SIGA: LazyLock<Option<String>> =
+        LazyLock::new(|| std::env::current_exe().ok()?.into_os_string().into_string().ok());
+    Filling { scratch, siga: SIGA.as_deref(), ..Plan::filling(cell) }
+}
+
 /// Returns the order to run the command of a cell once.
 pub(super) fn order(plan: &Plan, matrix: &Matrix, cell: &Cell, scratch: Option<&str>) -> Result<Order> {
     let unknown = || Error::usage(format!("the plan has no command {}", cell.workload));
     let command = plan.command_of(cell).ok_or_else(unknown)?;
     let level = matrix.levels.iter().find(|level| level.name == cell.level);
     let level = level.cloned().unwrap_or_else(Level::plain);
-    let filling = Plan::filling(cell, scratch);
+    let filling = filling(cell, scratch);
     let fill = |text: &String| filling.fill(text);
     let figures =
         command.figures.iter().map(|figure| Figure { file: figure.file.as_ref().map(fill), ..figure.clone() });

@@ -1,7 +1,7 @@
 //! Setups and teardowns around the trials of commands. A child process of siga carries them out (`crate::command`), so that they also
 //! run if siga is killed.
 
-use super::command::{order, runner};
+use super::command::{filling, order, runner};
 use crate::channel::ChildProcess;
 use crate::command::{Order, Scope, Task};
 use crate::limits;
@@ -76,7 +76,7 @@ impl Preparation {
         };
         let of = |hooks: &Hooks| -> Result<Option<Order>> {
             let Some(words) = hooks.of(kind) else { return Ok(None) };
-            let filling = Plan::filling(cell, self.scratch());
+            let filling = filling(cell, self.scratch());
             let words = words.iter().map(|word| filling.fill(word)).collect();
             let order = order(plan, matrix, cell, self.scratch())?;
             Ok(Some(Order { words, ..order.for_hook() }))
@@ -123,6 +123,6 @@ fn key(cell: &Cell, kind: Kind) -> String {
 
 /// Returns the files of a command. `{scratch}` in a text stands for the path of the scratch directory.
 fn filled(command: &Command, cell: &Cell, scratch: Option<&str>) -> BTreeMap<String, String> {
-    let filling = Plan::filling(cell, scratch);
+    let filling = filling(cell, scratch);
     command.files.iter().map(|(name, text)| (name.clone(), filling.fill(text))).collect()
 }

@@ -1,6 +1,6 @@
 //! The servers of a trial of a command. Each has its own child process of siga, so that its processes are charged apart.
 
-use super::command::{conditions, placed, runner};
+use super::command::{conditions, filling, placed, runner};
 use super::seconds_to_ns;
 use crate::channel::ChildProcess;
 use crate::command::{Order, ServerOrder, Task, Used};
@@ -28,7 +28,7 @@ impl Servers {
         let mut all = Self::default();
         let Some(command) = plan.command_of(cell) else { return Ok(all) };
         let level = matrix.levels.iter().find(|level| level.name == cell.level).cloned().unwrap_or_else(Level::plain);
-        let filling = Plan::filling(cell, scratch);
+        let filling = filling(cell, scratch);
         for server in &command.server {
             let (_, of_plan) = plan.cpus()?;
             let mut conditions = conditions(plan, &level)?;

@@ -18,9 +18,9 @@ impl Plan {
         }
     }
 
-    /// Returns the values of the texts in braces for a cell.
-    pub fn filling<'a>(cell: &'a Cell, scratch: Option<&'a str>) -> Filling<'a> {
-        Filling { clients: cell.clients, level: &cell.level, scratch }
+    /// Returns the values of the texts in braces for a cell, without those that a run decides.
+    pub fn filling(cell: &Cell) -> Filling<'_> {
+        Filling { clients: cell.clients, level: &cell.level, scratch: None, siga: None }
     }
 
     /// Returns true if a cell of the plan may execute a command that the plan names.

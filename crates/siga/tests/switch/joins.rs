@@ -156,7 +156,7 @@ fn a_program_on_a_port_runs_in_a_namespace_and_one_on_a_guest_does_not() {
 
 #[test]
 fn a_user_without_privileges_joins_a_namespace_and_configures_it() {
-    if !possible(&["setpriv"]) {
+    if !possible(&["setpriv", "unshare", "mount", "mknod"]) {
         return;
     }
     let base = tempfile::Builder::new().permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755)).tempdir();
@@ -169,9 +169,20 @@ fn a_user_without_privileges_joins_a_namespace_and_configures_it() {
     let program = base.path().join("siga");
     std::fs::copy(env!("CARGO_BIN_EXE_siga"), &program).unwrap();
     std::os::unix::fs::chown(&run, Some(65_534), Some(65_534)).unwrap();
+    // Some hosts allow only root to open this device. The program gets one of its own, in a mount namespace.
+    let device = base.path().join("tun");
+    let made = Command::new("mknod").args(["-m", "666"]).arg(&device).args(["c", "10", "200"]).status().unwrap();
+    assert!(made.success());
     let siga = |arguments: &[&str]| {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"]);
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", "mount --bind \"$1\" /dev/net/tun && shift && exec \"$@\"", "sh"]);
+        command.arg(&device).arg("setpriv").args([
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "--inh-caps=-all",
+            "--bounding-set=-all",
+        ]);
         command.arg(&program).args(arguments).env("SIGA_RUN_DIR", &run).stdin(Stdio::null()).current_dir("/");
         command.output().unwrap()
     };
@@ -184,8 +195,8 @@ fn a_user_without_privileges_joins_a_namespace_and_configures_it() {
     let down = siga(&["net", "down", "plain"]);
     assert!(down.status.success(), "{}", text(&down));
     let all = text(&joined);
-    if all.contains("cannot make a user namespace") || all.contains("cannot open /dev/net/tun") {
-        assert!(!joined.status.success() && all.contains("hint"), "{all}");
+    if all.contains("cannot make a user namespace") {
+        assert!(!joined.status.success(), "{all}");
         println!("skipped, because this host refuses: {all}");
         return;
     }
