@@ -169,7 +169,8 @@ impl Client {
         let address = SocketAddrUnix::new(through(&place)).context(at())?;
         let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .context("cannot create a socket")?;
-        sockopt::set_socket_timeout(&socket, Timeout::Send, Some(GRACE)).context("cannot use a socket")?;
+        sockopt::set_socket_timeout(&socket, Timeout::Send, Some(GRACE))
+            .context("cannot set the time limit of a socket")?;
         match net::connect(&socket, &address) {
             Ok(()) => is_served_by_this_user(&socket, run)?,
             Err(Errno::CONNREFUSED) => return Err(dead()),

@@ -71,7 +71,7 @@ impl Node {
     /// Adds the port of a network namespace, or replaces it. The descriptor is its TAP device.
     pub(super) fn add_kernel_port(&mut self, now: Ticks, port: KernelPort, descriptors: Vec<OwnedFd>) -> Result<()> {
         let [device]: [OwnedFd; 1] = descriptors.try_into().map_err(|_| Error::usage("a port without its device"))?;
-        rustix::io::ioctl_fionbio(&device, true).context("cannot use a TAP device")?;
+        rustix::io::ioctl_fionbio(&device, true).context("cannot make a TAP device non-blocking")?;
         self.remove_kernel_port(now, &port.name);
         let features = self.config.devices.first().map(|device| convert::agreed(device.features, device.kind));
         let Some((switch, own)) = self.switch.as_mut().zip(features) else { return Ok(()) };

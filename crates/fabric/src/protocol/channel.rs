@@ -100,7 +100,7 @@ impl Channel {
     /// # Errors
     /// Returns an error if the descriptor is not a socket.
     pub fn new(socket: OwnedFd) -> Result<Self> {
-        rustix::io::ioctl_fionbio(&socket, true).context("cannot use a channel")?;
+        rustix::io::ioctl_fionbio(&socket, true).context("cannot make the socket of a channel non-blocking")?;
         Ok(Self { socket, outbox: VecDeque::new(), inbox: Vec::new() })
     }
 
