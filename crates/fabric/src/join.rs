@@ -267,9 +267,8 @@ fn may_have_name(name: &Name, is_privileged: bool) -> Result<()> {
         ));
     }
     if Path::new(NAMED).join(name.as_str()).exists() {
-        return Err(
-            Error::usage(format!("a network namespace called {name} exists")).hint(format!("ip netns del {name}"))
-        );
+        return Err(Error::usage(format!("a network namespace with the name {name} already exists"))
+            .hint(format!("ip netns del {name}")));
     }
     Ok(())
 }

@@ -7,8 +7,11 @@ use std::process::ExitCode;
 
 pub(crate) const HELP: &str = "\
 Examples:
-  siga cni <net.json       with CNI_COMMAND=ADD, CNI_CONTAINERID, CNI_NETNS and CNI_IFNAME set: add a container
-  siga cni <net.json       with CNI_COMMAND=DEL, CNI_CONTAINERID, CNI_NETNS and CNI_IFNAME set: delete it again
+  siga cni <net.json       if the environment contains CNI_COMMAND=ADD: add a container
+  siga cni <net.json       if the environment contains CNI_COMMAND=DEL: remove the container
+
+Both examples also need CNI_CONTAINERID, CNI_NETNS and CNI_IFNAME in the environment. The file net.json
+contains the configuration.
 
 To install the plug-in, copy siga to /opt/cni/bin/siga. Start the virtual network with siga net up.
 This is a configuration, for example for /etc/cni/net.d/50-siga.conflist:

@@ -104,7 +104,9 @@ impl Control {
     fn may_join(&self, key: &PortKey) -> Result<()> {
         let (lan, port) = key;
         if !self.exists(lan) {
-            return Err(Error::environment(format!("network {lan} does not exist now, because its owner has ended")));
+            return Err(Error::environment(format!(
+                "network {lan} does not exist now, because the guest that owns it does not run"
+            )));
         }
         let tenant = self.state.port(key).tenant;
         let user = tenant.or_else(|| self.ports.reserved.get(key).map(|(_, tenant)| tenant.clone()));

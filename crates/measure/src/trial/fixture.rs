@@ -547,7 +547,7 @@ fn network(cell: &Cell) -> Result<Workload> {
 }
 
 fn no_path(cell: &Cell) -> Error {
-    Error::usage(format!("{cell} is a command and has no path"))
+    Error::usage(format!("{cell} is a command, so it has no network path"))
 }
 
 /// Returns whether client and server of existing places use IPv6.
