@@ -5,9 +5,11 @@
 //! constant in [`limits`].
 //!
 //! The folders are layers. From the lowest to the highest, they are [`wire`], [`link`], [`ip`], `multicast`, [`udp`], [`tcp`],
-//! [`sockets`] and [`stack`], which has the methods of [`Stack`]. A lower layer never uses a higher one.
+//! [`sockets`] and [`stack`], which has the methods of [`Stack`]. A lower layer never uses a higher one. [`assign`], which uses only
+//! [`wire`], answers stations that ask for their addresses.
 #![forbid(unsafe_code)]
 
+pub mod assign;
 mod copy;
 pub mod drops;
 pub mod ip;

@@ -4,6 +4,7 @@
 pub mod address;
 pub(crate) mod arp;
 pub(crate) mod checksum;
+pub(crate) mod dhcp;
 pub mod ethernet;
 pub mod icmp;
 pub(crate) mod igmp;

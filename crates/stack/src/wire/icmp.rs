@@ -28,6 +28,8 @@ pub(crate) mod v6 {
     pub(crate) const MLD_QUERY: u8 = 130;
     pub(crate) const MLD_REPORT_1: u8 = 131;
     pub(crate) const MLD_DONE: u8 = 132;
+    pub(crate) const ROUTER_SOLICITATION: u8 = 133;
+    pub(crate) const ROUTER_ADVERTISEMENT: u8 = 134;
     pub(crate) const NEIGHBOUR_SOLICITATION: u8 = 135;
     pub(crate) const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
     pub(crate) const REDIRECT: u8 = 137;

@@ -1,8 +1,9 @@
 //! Messages of neighbour discovery (RFC 4861 4): solicitations, advertisements and redirects, with their options.
 
+use super::address::Prefix;
 use super::ethernet::MacAddress;
 use super::icmp::{HEADER_BYTES, IcmpHeader, v6};
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
 /// A neighbour discovery option that contains a link-layer address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,7 +12,10 @@ pub(crate) enum LinkOption {
     TargetLinkAddress = 2,
 }
 
+const PREFIX_INFORMATION: u8 = 3;
 const REDIRECTED_HEADER: u8 = 4;
+const MTU: u8 = 5;
+const ROUTE_INFORMATION: u8 = 24;
 /// The unit of the length field of an option, in bytes.
 const UNIT_BYTES: usize = 8;
 
@@ -101,6 +105,69 @@ impl Redirect<'_> {
         message.extend_from_slice(&self.packet[..units * UNIT_BYTES]);
         message
     }
+}
+
+/// A router advertisement (RFC 4861 4.2), with routes to prefixes (RFC 4191 2.3).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RouterAdvertisement<'a> {
+    pub(crate) hop_limit: u8,
+    /// How long the sender is a default router. 0: it is none.
+    pub(crate) lifetime_s: u16,
+    pub(crate) mac: MacAddress,
+    pub(crate) mtu: u16,
+    /// The prefixes of the link. Stations make addresses from those of 64 bits (RFC 4862 5.5.3).
+    pub(crate) prefixes: &'a [Prefix],
+    pub(crate) valid_s: u32,
+    pub(crate) preferred_s: u32,
+    /// The prefixes to which the sender has routes.
+    pub(crate) routes: &'a [Prefix],
+    pub(crate) route_lifetime_s: u32,
+}
+
+impl RouterAdvertisement<'_> {
+    /// Builds the message. The caller fills in the checksum, which is left 0.
+    pub(crate) fn message(&self) -> Vec<u8> {
+        const ON_LINK: u8 = 0x80;
+        const AUTONOMOUS: u8 = 0x40;
+        const INTERFACE_BITS: u8 = 64;
+        let rest = u32::from(self.hop_limit) << 24 | u32::from(self.lifetime_s);
+        // Neither a reachable time nor a retransmission timer.
+        let mut message = IcmpHeader { kind: v6::ROUTER_ADVERTISEMENT, code: 0, rest }.message(&[0; 8]);
+        push_link_address(&mut message, LinkOption::SourceLinkAddress, self.mac);
+        message.extend_from_slice(&[MTU, 1, 0, 0]);
+        message.extend_from_slice(&u32::from(self.mtu).to_be_bytes());
+        for prefix in self.prefixes {
+            let Some(octets) = network_of(*prefix) else { continue };
+            let autonomous = if prefix.length() == INTERFACE_BITS { AUTONOMOUS } else { 0 };
+            message.extend_from_slice(&[PREFIX_INFORMATION, 4, prefix.length(), ON_LINK | autonomous]);
+            message.extend_from_slice(&self.valid_s.to_be_bytes());
+            message.extend_from_slice(&self.preferred_s.to_be_bytes());
+            message.extend_from_slice(&[0; 4]);
+            message.extend_from_slice(&octets);
+        }
+        for route in self.routes {
+            let Some(octets) = network_of(*route) else { continue };
+            message.extend_from_slice(&[ROUTE_INFORMATION, 3, route.length(), 0]);
+            message.extend_from_slice(&self.route_lifetime_s.to_be_bytes());
+            message.extend_from_slice(&octets);
+        }
+        message
+    }
+}
+
+/// Returns the octets of an IPv6 prefix without its host bits.
+fn network_of(prefix: Prefix) -> Option<[u8; 16]> {
+    let IpAddr::V6(address) = prefix.address() else { return None };
+    let mask = u128::MAX.checked_shl(128 - u32::from(prefix.length())).unwrap_or(0);
+    Some((address.to_bits() & mask).to_be_bytes())
+}
+
+/// Returns true if a message is a valid router solicitation (RFC 4861 6.1.1). The caller has checked the IP header and the checksum.
+pub(crate) fn is_router_solicitation(message: &[u8], from: Ipv6Addr) -> bool {
+    let Some(header) = IcmpHeader::parse(message) else { return false };
+    let option = link_address(&message[HEADER_BYTES..], LinkOption::SourceLinkAddress);
+    let fits = option.is_some_and(|mac| mac.is_none() || !from.is_unspecified());
+    header.kind == v6::ROUTER_SOLICITATION && header.code == 0 && fits
 }
 
 fn push_link_address(message: &mut Vec<u8>, option: LinkOption, mac: MacAddress) {
