@@ -4,6 +4,7 @@
 //! two guests have mapped the rings of their pair, they exchange frames directly. If the control program ends, the guests keep
 //! running. The state file contains everything that a later control program needs to find and adopt them.
 
+mod accounts;
 mod applications;
 mod attached;
 mod cgroup;

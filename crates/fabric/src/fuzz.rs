@@ -1,4 +1,4 @@
-//! What the fuzz programs `switch` and `cni` play: input of hostile stations and of container runtimes. Each function panics if the code
+//! What the fuzz programs `switch`, `addresses` and `cni` play: input of hostile stations and of container runtimes. Each function panics if the code
 //! breaks a promise.
 
 use crate::cni;
@@ -12,16 +12,77 @@ use crate::switch::port::{Attachment, Port, PortCounters};
 use crate::switch::{Decision, Switch, Target};
 use siga_model::mac::Mac;
 use siga_model::topology::{Mirror, PortSettings, PortVlan, Protection};
+use siga_stack::assign::{Advertised, Assignment, Lease, Question, REQUEST_BYTES_MAX, Router};
 use siga_stack::link::device::Agreed;
 use siga_stack::link::frame::{Marks, Received};
 use siga_stack::link::source::Sources;
 use siga_stack::time::Instant;
 use siga_stack::wire::address::Prefix;
+use siga_stack::wire::ethernet::MacAddress;
 use std::net::IpAddr;
 
 /// Reads `bytes` as the configuration of a container runtime. See [`cni::run`].
 pub fn cni(bytes: &[u8]) {
     cni::survives(bytes);
+}
+
+/// Plays requests for addresses. The first byte says how much of the frame is given: the DHCP message, the message of neighbour discovery,
+/// or the complete frame.
+///
+/// # Panics
+/// Panics if an answer gives another address than the station's own, goes to another station, or is too long.
+pub fn addresses(bytes: &[u8]) {
+    const OWN: [u8; 4] = [10, 0, 0, 1];
+    let Some((kind, rest)) = bytes.split_first() else { return };
+    let prefix = |address: IpAddr, length| Prefix::new(address, length);
+    let (Some(default), Some(own)) = (prefix([0; 4].into(), 0), prefix([0; 16].into(), 64)) else { return };
+    let (station, server) = (MacAddress(mac(1).0), MacAddress(mac(9).0));
+    let router = Router { mac: MacAddress(mac(2).0), routes: vec![own] };
+    let routes = vec![(default, address(2).into())];
+    let assignment = Assignment {
+        station,
+        server,
+        mtu: 1_500,
+        lease: Some(Lease { address: OWN.into(), length: 24, routes, host_name: "one".into() }),
+        advertised: Some(Advertised { prefixes: vec![own], routers: vec![router] }),
+    };
+    let frame = match kind % 3 {
+        0 => dhcp_frame(rest),
+        1 => icmp_frame(rest),
+        _ => rest.to_vec(),
+    };
+    let Some(question) = assignment.asks(&frame[..frame.len().min(HEAD_BYTES_MAX)], frame.len()) else { return };
+    // Checksums may be left out, so that the messages behind them are reached.
+    let Ok(answers) = assignment.answer(question, &frame, kind & 0x80 == 0) else { return };
+    assert!(answers.len() <= 2);
+    for answer in answers {
+        assert!(answer.len() <= REQUEST_BYTES_MAX && (answer[..6] == station.0 || answer[0] & 1 != 0));
+        if question == Question::Dhcp {
+            assert!(answer[58..62] == OWN || answer[58..62] == [0; 4], "the client gets its own address or none");
+            assert_eq!(answer[70..76], station.0);
+        }
+    }
+}
+
+/// Returns a frame with a DHCP message to the server.
+fn dhcp_frame(message: &[u8]) -> Vec<u8> {
+    let bytes = |length: usize| u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes();
+    let mut header = [0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255];
+    header[2..4].copy_from_slice(&bytes(28 + message.len()));
+    let words = header.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
+    let sum = words.sum::<u32>();
+    let sum = u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap_or_default();
+    header[10..12].copy_from_slice(&(!sum).to_be_bytes());
+    let udp = [&[0, 68, 0, 67][..], &bytes(8 + message.len()), &[0, 0]].concat();
+    [&[0xff; 6][..], &mac(1).0, &[8, 0], &header, &udp, message].concat()
+}
+
+/// Returns a frame with an ICMPv6 message.
+fn icmp_frame(message: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(message.len()).unwrap_or(u16::MAX).to_be_bytes();
+    let from = mac(1).link_local().octets();
+    let header = [&[0x60, 0, 0, 0][..], &length, &[58, 255], &from, &[0xff; 16]].concat();
+    [&[0x33, 0x33, 0, 0, 0, 1][..], &mac(1).0, &[0x86, 0xdd], &header, message].concat()
 }
 
 const PORTS: u8 = 5;
@@ -77,6 +138,7 @@ fn port(station: u8) -> Option<Port> {
         agreed: Agreed { checksum_unfilled: true, large_segments: true },
         attachment: Attachment::Ring(station.into()),
         flood: Flood::new(1_000_000),
+        assigning: None,
         counters: PortCounters::default(),
     })
 }
@@ -88,7 +150,8 @@ fn port(station: u8) -> Option<Port> {
 /// exceeds its limit.
 pub fn switch(bytes: &[u8]) {
     let mut input = Input(bytes);
-    let mut switch = Switch::new(SwitchConfig { any_protocol: true, only_v4: false, flood_per_second: 1_000_000 });
+    let config = SwitchConfig { any_protocol: true, only_v4: false, flood_per_second: 1_000_000, accounting: true };
+    let mut switch = Switch::new(config);
     (0..PORTS).filter_map(port).for_each(|port| _ = switch.add_port(port));
     let mut now_ns = 1_000_000_000;
     while !input.0.is_empty() {
@@ -103,6 +166,9 @@ pub fn switch(bytes: &[u8]) {
             }
             3 => now_ns += u64::from(input.number()) * 10_000_000,
             _ => send(&mut switch, Instant::from_ns(now_ns), station, operation, &mut input),
+        }
+        if operation == 0xff {
+            assert!(switch.accounts(None).len() <= usize::from(PORTS) && switch.accounts(None).is_empty());
         }
         assert!(switch.counters()["macs"] <= (SWITCH_MACS_MAX + 16 * usize::from(PORTS)) as u64);
         assert!(switch.addresses(Instant::from_ns(now_ns)).len() <= SWITCH_MACS_OF_PORT_MAX * usize::from(PORTS));
@@ -221,6 +287,22 @@ mod tests {
         #[test]
         fn a_switch_keeps_its_promises_for_any_frames(bytes in proptest::collection::vec(any::<u8>(), 0..2_000)) {
             super::switch(&bytes);
+        }
+
+        #[test]
+        fn any_request_for_addresses_is_survived(
+            kind in any::<u8>(),
+            fields in any::<bool>(),
+            rest in proptest::collection::vec(any::<u8>(), 0..400),
+        ) {
+            let mut bytes = rest;
+            if fields && bytes.len() > 243 {
+                bytes[..3].copy_from_slice(&[1, 1, 6]);
+                bytes[24..28].fill(0);
+                bytes[28..34].copy_from_slice(&super::mac(1).0);
+                bytes[236..242].copy_from_slice(&[0x63, 0x82, 0x53, 0x63, 53, 1]);
+            }
+            super::addresses(&[&[kind], &bytes[..]].concat());
         }
 
         #[test]

@@ -18,7 +18,7 @@ use rustix::thread::{
 };
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::name::Name;
-use siga_model::topology::KernelPort;
+use siga_model::topology::{Assigned, KernelPort};
 use siga_stack::link::device::Agreed;
 use std::ffi::CStr;
 use std::fmt::Write as _;
@@ -73,12 +73,14 @@ impl<'a> ReservedPort<'a> {
         Ok(MadePort { client: self.client, port: self.port, fresh, hosts: self.hosts })
     }
 
-    /// Makes the port's device in the namespace of a file, such as that of a container, and joins the port.
+    /// Makes the port's device in the namespace of a file, such as that of a container, and joins the port. The device gets all addresses of
+    /// the port, because a container runtime expects them.
     ///
     /// # Errors
     /// Returns an error if this process may not make devices in the namespace.
     pub fn join_at(mut self, path: &Path, interface: &str) -> Result<KernelPort> {
         interface.clone_into(&mut self.port.interface);
+        self.port.assigned = Assigned::default();
         let namespace = open_namespace(path)?;
         let device = tap_device::make_at(&self.port, namespace.as_fd(), self.agreed)?;
         join(self.client, device)?;

@@ -158,6 +158,13 @@ pub const EXTENSIONS_MAX: usize = 8;
 /// of a station that starts.
 pub const FLOOD_BURST_MIN: u64 = 64;
 
+/// How many accounting records one message has. 256 records with the longest names fit into a message.
+pub const ACCOUNTS_PART_MAX: usize = 256;
+/// How many requests for addresses a switch answers at one port per second. A client sends a few when it starts.
+pub const REQUESTS_PER_SECOND: u32 = 20;
+/// The time between two router advertisements to a port, in nanoseconds: a third of the time for which a router is used.
+pub const ADVERTISE_INTERVAL_NS: u64 = 600_000_000_000;
+
 /// The longest configuration of the container network interface, in bytes.
 pub const CNI_INPUT_BYTES_MAX: u64 = 1 << 20;
 /// The longest name of a namespace that joins a port, in bytes.

@@ -4,6 +4,7 @@
 //! This folder does not move frames between rings: `guest/relay.rs` does. Every byte of a frame can come from a hostile station,
 //! so a decision is made from a private copy of the frame's first bytes, and the same copy is sent.
 
+pub(crate) mod assigning;
 pub(crate) mod capture;
 pub(crate) mod drops;
 pub(crate) mod flood;
@@ -16,7 +17,7 @@ pub(crate) mod tap;
 
 use crate::counters::Counters;
 use crate::limits::SEGMENT_BYTES_MIN;
-use crate::protocol::message::{MemberId, SwitchConfig};
+use crate::protocol::message::{AccountRecord, MemberId, SwitchConfig};
 use crate::protocol::report::KnownAddress;
 use drops::DropReason;
 use frame::{ARP, Header, IPV4, IPV6};
@@ -71,6 +72,8 @@ pub(crate) struct Switch {
     table: Table,
     /// The frames that are copied to a port.
     mirror: mirror::Mirroring,
+    /// The time of the next router advertisement.
+    pub(crate) advertise_at: Option<Instant>,
     pub(crate) cutter: Cutter,
     /// The frame that was read from a TAP device last, with its virtio header.
     pub(crate) inbox: Vec<u8>,
@@ -92,6 +95,7 @@ impl Switch {
             by_link: Vec::new(),
             uplink: None,
             mirror: mirror::Mirroring::default(),
+            advertise_at: None,
             table: Table::default(),
             cutter: Cutter::new(),
             inbox: vec![0; virtio::HEADER_BYTES + FRAME_BYTES_MAX + frame::TAG_BYTES],
@@ -330,6 +334,17 @@ impl Switch {
 
     pub(crate) fn flood_per_second(&self) -> u32 {
         self.config.flood_per_second
+    }
+
+    /// Returns the accounting records of one port or of all ports. Uplinks have none.
+    pub(crate) fn accounts(&mut self, of: Option<usize>) -> Vec<AccountRecord> {
+        if !self.config.accounting {
+            return Vec::new();
+        }
+        let is_chosen = |at: usize| of.is_none_or(|only| only == at);
+        let ports =
+            self.ports.iter_mut().enumerate().filter(|(at, _)| is_chosen(*at)).filter_map(|(_, port)| port.as_mut());
+        ports.filter(|port| port.uplink.is_none()).filter_map(Port::account).collect()
     }
 
     /// Returns the counters of the complete switch.

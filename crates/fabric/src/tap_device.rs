@@ -142,12 +142,12 @@ impl FreshTap {
         let mut netlink = Netlink::open().context("cannot open a netlink socket")?;
         let index = netlink.link_named(interface).context(at("find"))?.header.index;
         netlink.bring_up(index, port.settings.mac, port.mtu).context(at("bring up"))?;
-        for own in &port.addresses {
+        for own in port.addresses.iter().filter(|own| port.is_configured(own.addr())) {
             netlink
                 .add_address(index, own.addr(), own.prefix_len(), NLM_F_REPLACE)
                 .context(at(&format!("add {own} to")))?;
         }
-        for (to, via) in &port.routes {
+        for (to, via) in port.routes.iter().filter(|(_, via)| port.is_configured(*via)) {
             netlink.add_route(to.network(), to.prefix_len(), *via).map_err(|error| {
                 let message = at(&format!("add the route to {to} through"));
                 let exists = Errno::from_io_error(&error) == Some(Errno::EXIST);

@@ -11,8 +11,8 @@ use network::{EXTERNAL_FIGURE_1, Network, PATIENCE, wait_until};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use siga_fabric::client::Client;
 use siga_fabric::limits::{CLIENTS_MAX, MESSAGE_BYTES_MAX, RESTART_WAIT_MAX};
-use siga_fabric::protocol::message::{GuestEvent, Loss, Order};
-use siga_fabric::protocol::report::{ReportPart, StackReport};
+use siga_fabric::protocol::message::{AccountRecord, GuestEvent, Loss, Order};
+use siga_fabric::protocol::report::{ReportPart, StackReport, Traffic};
 use siga_fabric::protocol::request::{MemoryLimit, Request};
 use siga_fabric::protocol::ticket::ApplicationId;
 use siga_fabric::protocol::ticket::RingPairId;
@@ -331,6 +331,20 @@ fn break_protocol(hostile: &mut HostileGuest, words: &[(usize, u64)], partner_sl
     let begun = Instant::now();
     notify_fd.notify();
     (hostile.end_of_pair(), begun.elapsed())
+}
+
+#[test]
+fn a_process_without_accounts_that_sends_records_is_ended() {
+    let network = Network::up("records", LAN);
+    let victim = network.pid("victim");
+    let mut hostile = attach(&network);
+    let records = vec![AccountRecord { port: "victim.dev0".to_owned(), traffic: Traffic::default() }];
+    hostile.send(&GuestEvent::Account { records }, Vec::new());
+    wait_until("the end of the guest", || {
+        network.log().contains("violation of the protocol: the guest sent accounting")
+    });
+    wait_until("the guest's end", || network.pid_of("hostile").is_none());
+    assert_eq!(network.pid_of("victim"), Some(victim));
 }
 
 #[test]

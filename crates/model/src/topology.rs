@@ -4,12 +4,14 @@
 //! known, every address belongs to one device, every device fits its network and may couple to it, and every route leaves
 //! through a device of its guest.
 
+mod assigned;
 mod check;
 mod file;
 mod joined;
 mod ports;
 pub mod sources;
 mod switched;
+mod switched_kind;
 mod tcp;
 
 use crate::error::Result;
@@ -17,6 +19,7 @@ use crate::features::DriverFeatures;
 use crate::limits;
 use crate::name::Name;
 use crate::waiting::Waiting;
+pub use assigned::{AdvertisedRouter, Assigned};
 use ipnet::IpNet;
 pub use ports::{Mirror, PortChange, SwitchPort};
 use serde::{Deserialize, Serialize};

@@ -40,6 +40,7 @@ impl GuestEvent {
             | Self::Lost { .. }
             | Self::Report { .. }
             | Self::PortLost { .. }
+            | Self::Account { .. }
             | Self::Pong { .. }
             | Self::CaptureEnded { .. } => (0, CONFIGURED),
         }
@@ -125,6 +126,11 @@ impl Control {
                 self.send_all(Some(name), orders);
             }
             GuestEvent::Lost { pair, why } => self.lost(name, pair, &why),
+            GuestEvent::Account { records } => {
+                if !self.account(name, &records) {
+                    self.refuse(name, "the guest sent accounting records that it cannot have");
+                }
+            }
             GuestEvent::PortLost { port, why } => self.switch_lost_port(name, &port, &why),
             GuestEvent::Report { request, part } => self.report(request, name, part),
             GuestEvent::Pong { request, time_ns } => self.pong(request, name, time_ns),

@@ -5,6 +5,7 @@
 use super::cgroup::Cgroup;
 use super::issuer::Issuer;
 use crate::protocol::message::PROTOCOL;
+use crate::protocol::report::Traffic;
 use crate::protocol::request::Moment;
 use crate::protocol::secret::Secret;
 use crate::protocol::ticket::TicketKey;
@@ -50,6 +51,9 @@ pub(crate) struct State {
     /// The switches that copy frames to a port.
     #[serde(default)]
     pub(crate) mirrors: BTreeMap<Name, Mirror>,
+    /// What the stations of Guest LANs with accounting have exchanged, by the names of the LANs and the labels of the ports.
+    #[serde(default)]
+    pub(crate) accounts: BTreeMap<Name, BTreeMap<String, Traffic>>,
     /// The control group of the guests. It is removed when the network is taken down.
     pub(crate) cgroup: Option<Cgroup>,
 }
@@ -101,6 +105,7 @@ impl State {
             ports: BTreeMap::new(),
             settings: BTreeMap::new(),
             mirrors: BTreeMap::new(),
+            accounts: BTreeMap::new(),
             cgroup,
         })
     }

@@ -136,6 +136,7 @@ impl Control {
             mtu,
             port: port.settings().cloned(),
             kernel,
+            account: self.account_of(network, &port.label()),
         }
     }
 
@@ -149,6 +150,8 @@ impl Control {
             is_there: carrier.is_some() || self.ports.devices.contains_key(&key),
             has_carrier: carrier.unwrap_or(false),
             offload: port.offload,
+            dhcp: port.assigned.dhcp,
+            router_advertisements: port.assigned.advertisements,
             tenant: self.state.port(&key).tenant,
         }
     }
@@ -163,6 +166,7 @@ impl Control {
             kind: network.kind,
             maxconn: switch.maxconn,
             flood_per_second: switch.flood_per_second,
+            accounting: switch.accounting,
             mirror: self.state.mirrors.get(name).cloned(),
             uplink: uplinks.filter(has_carrier).min_by_key(|port| port.uplink).map(|port| port.name.clone()),
         })

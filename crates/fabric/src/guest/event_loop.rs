@@ -122,6 +122,7 @@ impl Node {
         let mut busy = self.receive(now, at);
         if self.switch.is_some() {
             busy |= self.receive_from_taps(now, at);
+            busy |= self.advertise(at);
         }
         if self.stack.poll_timeout().is_some_and(|due| due <= at) {
             self.stack.handle_timeout(at);
@@ -229,7 +230,8 @@ impl Node {
         let held = |link: &usize| self.links.receivers[*link].backpressure.waits_for().map(|(_, until)| until);
         let held = self.links.hot.iter().filter_map(held).min();
         let taps = self.switch.as_ref().and_then(|switch| relay::held_until(switch));
-        [own, stack, applications, pings, idle, held, taps, self.retained_until].into_iter().flatten().min()
+        let advertise = self.switch.as_ref().and_then(|switch| switch.advertise_at).map(|at| self.clock.ticks(at));
+        [own, stack, applications, pings, idle, held, taps, advertise, self.retained_until].into_iter().flatten().min()
     }
 
     /// Receives frames from the rings that are polled. Returns true if frames had arrived.

@@ -181,6 +181,7 @@ impl Node {
 
     /// Detaches a link and frees its memory.
     pub(super) fn end_link(&mut self, link: usize) {
+        self.account_link(link);
         self.links.senders[link].detach();
         self.links.hot.retain(|hot| *hot != link);
         self.held.retain(|(held, _)| *held != link);

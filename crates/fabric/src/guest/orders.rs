@@ -157,7 +157,10 @@ impl Node {
                 }
             }
             Order::CaptureStop => self.stop_capture(),
-            Order::Stop => self.stops = true,
+            Order::Stop => {
+                self.account(None);
+                self.stops = true;
+            }
         }
     }
 

@@ -4,10 +4,11 @@ use super::Node;
 use super::relay::{Broken, send};
 use super::wakes::ReadyKey;
 use crate::convert;
-use crate::limits::REPORT_ADDRESSES_MAX;
+use crate::limits::{ACCOUNTS_PART_MAX, REPORT_ADDRESSES_MAX};
 use crate::protocol::message::{GuestEvent, Member, MemberPort};
 use crate::protocol::report::ReportPart;
 use crate::switch::Switch;
+use crate::switch::assigning::Assigning;
 use crate::switch::capture::Capture;
 use crate::switch::flood::Flood;
 use crate::switch::guard::Guard;
@@ -15,6 +16,7 @@ use crate::switch::port::{Attachment, Port, PortCounters};
 use crate::switch::tap::Tap;
 use rustix::io::Errno;
 use siga_model::error::{Error, IoContext, Result};
+use siga_model::mac::Mac;
 use siga_model::name::Name;
 use siga_model::topology::{KernelPort, PortSettings};
 use siga_ring::clock::Ticks;
@@ -41,6 +43,7 @@ impl Node {
     }
 
     fn remove_switch_port(&mut self, port: usize, at: Instant) -> Option<Port> {
+        self.account(Some(port));
         let mut removed = None;
         self.change_uplink(at, |switch| {
             let (lost, uplink) = switch.remove_port(port)?;
@@ -70,14 +73,14 @@ impl Node {
 
     /// Adds the port of a network namespace, or replaces it. The descriptor is its TAP device.
     pub(super) fn add_kernel_port(&mut self, now: Ticks, port: KernelPort, descriptors: Vec<OwnedFd>) -> Result<()> {
-        let [device]: [OwnedFd; 1] = descriptors.try_into().map_err(|_| Error::usage("a port without its device"))?;
-        rustix::io::ioctl_fionbio(&device, true).context("cannot make a TAP device non-blocking")?;
+        let [tap]: [OwnedFd; 1] = descriptors.try_into().map_err(|_| Error::usage("a port without its device"))?;
+        rustix::io::ioctl_fionbio(&tap, true).context("cannot make a TAP device non-blocking")?;
         self.remove_kernel_port(now, &port.name);
-        let features = self.config.devices.first().map(|device| convert::agreed(device.features, device.kind));
-        let Some((switch, own)) = self.switch.as_mut().zip(features) else { return Ok(()) };
+        let Some((switch, device)) = self.switch.as_mut().zip(self.config.devices.first()) else { return Ok(()) };
+        let own = convert::agreed(device.features, device.kind);
+        let server = Mac::derived(device.network.as_str());
         let at = switch.ports.iter().position(Option::is_none).unwrap_or(switch.ports.len());
-        let registration =
-            self.wakes.events.add(&device, ReadyKey::Port(at)).context("cannot wait for a TAP device")?;
+        let registration = self.wakes.events.add(&tap, ReadyKey::Port(at)).context("cannot wait for a TAP device")?;
         let prefixes: Vec<_> = port.addresses.iter().map(|own| convert::prefix(own.addr().into())).collect();
         let refused = |error| Error::usage(format!("sources: {error:?}"));
         let own_addresses = Sources::new(&prefixes, &[]).map_err(refused)?;
@@ -85,6 +88,10 @@ impl Node {
         let prefixes: Vec<_> = prefixes.into_iter().chain(sources).collect();
         let sources = Sources::new(&prefixes, &[]).map_err(refused)?;
         let guard = Guard { mac: port.settings.mac, sources, own: own_addresses, is_router: !port.sources.is_empty() };
+        let assigning = Assigning::of(&port, server, self.clock.instant(now)).map(Box::new);
+        if assigning.is_some() {
+            switch.advertise_at = Some(self.clock.instant(now));
+        }
         switch.add_port(Port {
             label: port.name.to_string(),
             kernel_port: Some(port.name),
@@ -94,8 +101,9 @@ impl Node {
             guard,
             mtu: usize::from(port.mtu),
             agreed: if port.offload { own } else { Agreed::default() },
-            attachment: Attachment::Tap(Box::new(Tap::new(device, registration))),
+            attachment: Attachment::Tap(Box::new(Tap::new(tap, registration))),
             flood: Flood::new(switch.flood_per_second()),
+            assigning,
             counters: PortCounters::default(),
         });
         Ok(())
@@ -170,6 +178,7 @@ impl Node {
             agreed,
             attachment: Attachment::Ring(link),
             flood: Flood::new(switch.flood_per_second()),
+            assigning: None,
             counters: counters.unwrap_or_default(),
         });
         Ok(())
@@ -177,10 +186,26 @@ impl Node {
 
     /// Removes the port of a guest's device.
     pub(super) fn remove_member_port(&mut self, link: usize) {
+        self.account_link(link);
         if let Some(switch) = &mut self.switch
             && let Some(port) = switch.port_of_link(link)
         {
             switch.remove_port(port);
+        }
+    }
+
+    /// Sends the accounting record of the guest at a link.
+    pub(super) fn account_link(&mut self, link: usize) {
+        if let Some(port) = self.switch.as_ref().and_then(|switch| switch.port_of_link(link)) {
+            self.account(Some(port));
+        }
+    }
+
+    /// Sends the accounting records of one port or of all ports.
+    pub(super) fn account(&mut self, of: Option<usize>) {
+        let records = self.switch.as_mut().map(|switch| switch.accounts(of)).unwrap_or_default();
+        for part in records.chunks(ACCOUNTS_PART_MAX) {
+            self.send_event(&GuestEvent::Account { records: part.to_vec() }, Vec::new());
         }
     }
 

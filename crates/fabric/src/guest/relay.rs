@@ -8,6 +8,7 @@ use super::peer_link::{Links, Receiver};
 use crate::device::Inside;
 use crate::limits::RECEIVE_AT_ONCE_MAX;
 use crate::protocol::message::Loss;
+use crate::switch::assigning;
 use crate::switch::drops::DropReason;
 use crate::switch::frame::{self, HEAD_BYTES_MAX, Header, LINK_BYTES};
 use crate::switch::port::{Attachment, Port};
@@ -130,6 +131,11 @@ fn relay<P: Payload + ?Sized>(
     if let Some(mirror) = switch.mirror_of(from, &decision) {
         send_copy(switch, links, at, (mirror, decision), (&header, payload, marks), broken);
     }
+    if let Some(question) = switch.question(from, &header, &decision) {
+        let answers = switch.answers((at, from), question, (&header, payload, marks));
+        send_own(switch, links, at, answers.iter().map(|frame| assigning::split(frame, from, decision.vlan)), broken);
+        return None;
+    }
     match decision.target {
         Target::One(to) => {
             for place in 0..switch.watchers.len() {
@@ -150,6 +156,22 @@ fn relay<P: Payload + ?Sized>(
                 }
             }
             None
+        }
+    }
+}
+
+/// Sends frames that the switch itself has made.
+#[cold]
+fn send_own(
+    switch: &mut Switch,
+    links: &mut Links,
+    at: Instant,
+    frames: impl Iterator<Item = (Header, Vec<u8>, Decision)>,
+    broken: &mut Broken,
+) {
+    for (header, rest, decision) in frames {
+        if let Target::One(to) = decision.target {
+            send(switch, links, at, (to, decision), (&header, &rest[..], Marks::default()), broken);
         }
     }
 }
@@ -336,6 +358,20 @@ impl Node {
             self.lose_port(port, error, at);
         }
         busy
+    }
+
+    /// Sends the router advertisements that are due. Returns true if there were any.
+    pub(super) fn advertise(&mut self, at: Instant) -> bool {
+        if self.switch.as_ref().and_then(|switch| switch.advertise_at).is_none_or(|due| due > at) {
+            return false;
+        }
+        let Some(mut switch) = self.switch.take() else { return false };
+        let mut broken = Broken::new();
+        let due = switch.advertisements(at);
+        send_own(&mut switch, &mut self.links, at, due.into_iter(), &mut broken);
+        self.switch = Some(switch);
+        self.lose_broken(broken);
+        true
     }
 
     /// Returns whether a TAP device may have frames and is not under back-pressure.

@@ -3,7 +3,7 @@
 //! The control program sends *orders* to a guest, and the guest sends *guest events* back. If a message carries descriptors, its
 //! documentation lists them in their order.
 
-use super::report::ReportPart;
+use super::report::{ReportPart, Traffic};
 use super::secret::Secret;
 use super::ticket::{ApplicationId, RingPairId};
 use ipnet::IpNet;
@@ -14,14 +14,14 @@ use siga_model::mac::Mac;
 use siga_model::name::Name;
 use siga_model::topology::sources::{self, SourceList};
 use siga_model::topology::{
-    Device, Full, KernelPort, Mirror, NetworkKind, Nic, PortSettings, Route, TcpSettings, TcpTo, Topology,
+    Device, Full, KernelPort, Mirror, NetworkKind, Nic, PortSettings, Route, Switch, TcpSettings, TcpTo, Topology,
 };
 use siga_model::waiting::Waiting;
 use std::fmt;
 use std::net::IpAddr;
 
 /// The version of the protocol: of all messages of this crate. Both ends of a channel must use the same version.
-pub const PROTOCOL: u32 = 11;
+pub const PROTOCOL: u32 = 12;
 
 /// The name of a member of a network: one device of one guest.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -122,6 +122,8 @@ pub struct SwitchConfig {
     pub only_v4: bool,
     /// The most broadcast, multicast and unknown unicast frames that a port may send per second.
     pub flood_per_second: u32,
+    /// True if the switch sends accounting records.
+    pub accounting: bool,
 }
 
 impl SwitchConfig {
@@ -134,7 +136,8 @@ impl SwitchConfig {
             NetworkKind::Guestlan { nic: Nic::Qdio { ethernet }, .. } => (ethernet, false),
             NetworkKind::Vswitch { .. } | NetworkKind::Hipersockets { .. } | NetworkKind::Vctc { .. } => (true, false),
         };
-        Some(Self { any_protocol, only_v4, flood_per_second: switch.flood_per_second })
+        let Switch { flood_per_second, accounting, .. } = *switch;
+        Some(Self { any_protocol, only_v4, flood_per_second, accounting })
     }
 }
 
@@ -308,6 +311,9 @@ pub enum GuestEvent {
         #[serde(deserialize_with = "siga_model::text::bounded")]
         why: String,
     },
+    /// Accounting records of a switch: what stations have exchanged since their latest records. The switch sends the record of a station
+    /// when the ring pair or the TAP device of its port ends, and when the switch itself ends.
+    Account { records: Vec<AccountRecord> },
     /// One part of the answer to `Order::Report`. `request` is the number from that order.
     Report { request: u64, part: ReportPart },
     /// The answer to `Order::Ping`. `request` is the number from that order. `time_ns` is the round-trip time in nanoseconds, or
@@ -315,6 +321,16 @@ pub enum GuestEvent {
     Pong { request: u64, time_ns: Option<u64> },
     /// The capture has ended. It lacks `missed` frames, because the reader of the capture was too slow.
     CaptureEnded { missed: u64 },
+}
+
+/// What a station has exchanged with a switch since its latest record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccountRecord {
+    /// The label of the station's port.
+    #[serde(deserialize_with = "siga_model::text::bounded")]
+    pub port: String,
+    /// The frames.
+    pub traffic: Traffic,
 }
 
 /// One guest's end of a ring pair.

@@ -123,6 +123,31 @@ fn counters<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, u64>,
     Ok(few.map(|(name, value)| (cut(name, COUNTER_NAME_BYTES_MAX), value)).collect())
 }
 
+/// The frames that a station has sent to a switch and received from it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traffic {
+    /// The number of sent frames.
+    pub frames_sent: u64,
+    /// The number of their bytes.
+    pub bytes_sent: u64,
+    /// The number of received frames.
+    pub frames_received: u64,
+    /// The number of their bytes.
+    pub bytes_received: u64,
+}
+
+impl Traffic {
+    /// Combines two counts number by number.
+    pub(crate) fn with(self, other: Self, combine: fn(u64, u64) -> u64) -> Self {
+        Self {
+            frames_sent: combine(self.frames_sent, other.frames_sent),
+            bytes_sent: combine(self.bytes_sent, other.bytes_sent),
+            frames_received: combine(self.frames_received, other.frames_received),
+            bytes_received: combine(self.bytes_received, other.bytes_received),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

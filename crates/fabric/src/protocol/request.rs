@@ -5,7 +5,7 @@
 //! answer is `Done` or `Failed`. `Welcome` is an exception: no other answer follows it. The connection then becomes the channel of
 //! a guest, and carries orders and guest events.
 
-use crate::protocol::report::ReportPart;
+use crate::protocol::report::{ReportPart, Traffic};
 use crate::protocol::secret::Secret;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -192,6 +192,8 @@ pub struct SwitchStatus {
     pub maxconn: Option<u32>,
     /// The maximum rate of broadcast, multicast and unknown unicast frames from one port.
     pub flood_per_second: u32,
+    /// True if the control program keeps accounts.
+    pub accounting: bool,
     /// The copying of frames to a port.
     pub mirror: Option<Mirror>,
     /// The uplink that has a carrier and the lowest rank.
@@ -215,6 +217,8 @@ pub struct MemberStatus {
     pub port: Option<PortSettings>,
     /// The properties of a port that leads to the kernel.
     pub kernel: Option<KernelStatus>,
+    /// What the member has exchanged with the switch by the latest accounting record. `None` if the network keeps no accounts.
+    pub account: Option<Traffic>,
 }
 
 /// The status of a port that leads to the kernel.
@@ -232,6 +236,10 @@ pub struct KernelStatus {
     pub has_carrier: bool,
     /// True if the namespace's kernel may send large segments and leave out checksums.
     pub offload: bool,
+    /// True if the namespace asks for its IPv4 address by DHCP.
+    pub dhcp: bool,
+    /// True if the namespace makes its IPv6 addresses from router advertisements.
+    pub router_advertisements: bool,
     /// The namespace that has joined the port while the network runs.
     pub tenant: Option<String>,
 }

@@ -31,6 +31,10 @@ pub(crate) enum DropReason {
     TooLong,
     /// Many frames wait at the receiver's port, and the frame was sent to several ports.
     Crowded,
+    /// The frame asks for the addresses of another station.
+    ForeignClient,
+    /// The station asks for its addresses too often.
+    RequestLimit,
     /// The port did not agree to the marks of the frame, or the marks do not fit the frame.
     Marks,
     /// The kernel did not take the frame.
@@ -44,7 +48,7 @@ pub(crate) enum DropReason {
 }
 
 impl DropReason {
-    pub(crate) const ALL: [Self; 18] = [
+    pub(crate) const ALL: [Self; 20] = [
         Self::Malformed,
         Self::SpoofedMac,
         Self::SpoofedIp,
@@ -58,6 +62,8 @@ impl DropReason {
         Self::FloodLimit,
         Self::TooLong,
         Self::Crowded,
+        Self::ForeignClient,
+        Self::RequestLimit,
         Self::Marks,
         Self::Refused,
         Self::Unreadable,
@@ -81,6 +87,8 @@ impl DropReason {
             Self::FloodLimit => "drop_flood_limit",
             Self::TooLong => "drop_too_long",
             Self::Crowded => "drop_copy_queue_full",
+            Self::ForeignClient => "drop_foreign_client",
+            Self::RequestLimit => "drop_request_limit",
             Self::Marks => "drop_bad_marks",
             Self::Refused => "drop_refused_by_kernel",
             Self::Unreadable => "drop_unreadable",

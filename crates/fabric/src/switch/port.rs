@@ -1,10 +1,13 @@
 //! A port of a switch.
 
+use super::assigning::Assigning;
 use super::drops::Drops;
 use super::flood::Flood;
 use super::guard::Guard;
 use super::tap::Tap;
 use crate::counters::{self, Counters};
+use crate::protocol::message::AccountRecord;
+use crate::protocol::report::Traffic;
 use siga_model::name::Name;
 use siga_model::topology::{PortSettings, PortVlan};
 use siga_stack::link::device::Agreed;
@@ -36,6 +39,8 @@ pub(crate) struct Port {
     pub(crate) agreed: Agreed,
     pub(crate) attachment: Attachment,
     pub(crate) flood: Flood,
+    /// What the port answers to a namespace that asks for its addresses.
+    pub(crate) assigning: Option<Box<Assigning>>,
     pub(crate) counters: PortCounters,
 }
 
@@ -49,6 +54,8 @@ pub(crate) struct PortCounters {
     pub(crate) flooded: u64,
     /// Dropped frames: those that were received here, and those that could not be sent here.
     pub(crate) drops: Drops,
+    /// What the accounting records of the station contain.
+    pub(crate) accounted: Traffic,
 }
 
 impl Port {
@@ -73,6 +80,19 @@ impl Port {
         }
     }
 
+    /// Returns what the station has exchanged since its latest accounting record, or `None` if it has exchanged nothing.
+    pub(crate) fn account(&mut self) -> Option<AccountRecord> {
+        let own = &mut self.counters;
+        let all = Traffic {
+            frames_sent: own.frames_received,
+            bytes_sent: own.bytes_received,
+            frames_received: own.frames_sent,
+            bytes_received: own.bytes_sent,
+        };
+        let traffic = all.with(std::mem::replace(&mut own.accounted, all), u64::saturating_sub);
+        (traffic != Traffic::default()).then(|| AccountRecord { port: self.label.clone(), traffic })
+    }
+
     pub(crate) fn counters(&self) -> Counters {
         let own = &self.counters;
         let mut counters = counters::named([
@@ -83,6 +103,10 @@ impl Port {
             ("port_frames_flooded", own.flooded),
         ]);
         own.drops.add_to(&mut counters);
+        if let Some(assigning) = &self.assigning {
+            counters.insert("port_address_requests".to_owned(), assigning.requests);
+            counters.insert("port_address_answers".to_owned(), assigning.answers);
+        }
         counters
     }
 }

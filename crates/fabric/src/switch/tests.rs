@@ -14,7 +14,8 @@ use siga_stack::wire::address::Prefix;
 
 const BROADCAST: [u8; 6] = [0xff; 6];
 const AT: Instant = Instant::from_ns(1_000_000_000);
-const CONFIG: SwitchConfig = SwitchConfig { any_protocol: true, only_v4: false, flood_per_second: 1_000_000 };
+const CONFIG: SwitchConfig =
+    SwitchConfig { any_protocol: true, only_v4: false, flood_per_second: 1_000_000, accounting: false };
 
 fn mac(station: u8) -> [u8; 6] {
     [2, 0, 0, 0, 0, station]
@@ -45,6 +46,7 @@ fn port(station: u8, protection: Protection, vlan: PortVlan) -> Port {
         agreed: Agreed { checksum_unfilled: true, large_segments: true },
         attachment: Attachment::Ring(station.into()),
         flood: Flood::new(CONFIG.flood_per_second),
+        assigning: None,
         counters: PortCounters::default(),
     }
 }
@@ -497,4 +499,29 @@ proptest! {
             let _ = decide_marked(&mut switch, from, &bytes, Marks { checksum_unfilled, segment_bytes });
         }
     }
+}
+
+#[test]
+fn a_record_has_what_was_exchanged_since_the_latest_one() {
+    let mut switch = Switch::new(SwitchConfig { accounting: true, ..CONFIG });
+    for station in 0..2 {
+        switch.add_port(port(station, Protection::All, PortVlan::Access(1)));
+    }
+    let send = |switch: &mut Switch, from: u8| {
+        let bytes = frame(BROADCAST, mac(from), &v4([10, 0, 0, from]));
+        assert!(decide_marked(switch, from.into(), &bytes, Marks::default()).is_ok());
+    };
+    send(&mut switch, 0);
+    send(&mut switch, 0);
+    let [AccountRecord { traffic, .. }] = &switch.accounts(None)[..] else { panic!("one station has sent frames") };
+    assert_eq!((traffic.frames_sent, traffic.bytes_sent, traffic.frames_received), (2, 120, 0));
+    assert!(switch.accounts(None).is_empty(), "the record was sent");
+    send(&mut switch, 0);
+    send(&mut switch, 1);
+    assert_eq!(switch.accounts(Some(1)).len(), 1);
+    let [AccountRecord { traffic, .. }] = &switch.accounts(None)[..] else { panic!("the other station") };
+    assert_eq!(traffic.frames_sent, 1);
+    send(&mut switch, 0);
+    switch.config.accounting = false;
+    assert!(switch.accounts(None).is_empty(), "only a Guest LAN with accounting has records");
 }

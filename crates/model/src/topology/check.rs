@@ -2,7 +2,10 @@
 
 use super::file::{AccessWord, DeviceEntry, File, GuestEntry, NetworkEntry, RouteEntry, Type};
 use super::tcp::tcp_settings;
-use super::{Access, Device, Guest, Network, NetworkKind, Route, TcpTo, Topology, joined, sources, switched};
+use super::{
+    Access, Device, Guest, Network, NetworkKind, Route, TcpTo, Topology, assigned, joined, sources, switched,
+    switched_kind,
+};
 use crate::error::{Error, Result};
 use crate::limits;
 use crate::name::Name;
@@ -32,6 +35,7 @@ pub(super) fn check(file: File) -> Result<Topology> {
         guests.insert(name, guest);
     }
     switched::assign_addresses(&mut networks, &mut guests)?;
+    assigned::complete(&mut networks, &guests)?;
     joined::check_names(&networks)?;
     let mut topology = Topology { name: file.name, features: file.features, networks, guests };
     switched::add_switches(&mut topology)?;
@@ -80,7 +84,7 @@ fn network(entry: &NetworkEntry, guests: &BTreeMap<Name, GuestEntry>) -> Result<
             within(format_args!("a buffer of {buffer} bytes"), buffer, range)?;
             NetworkKind::Vctc { buffer }
         }
-        Type::Guestlan | Type::Vswitch => switched::kind(entry)?,
+        Type::Guestlan | Type::Vswitch => switched_kind::kind(entry)?,
     };
     let switch = switched::switch(entry, kind, |name| guests.contains_key(name))?;
     let access = match entry.access {

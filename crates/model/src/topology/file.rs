@@ -43,6 +43,9 @@ pub(super) struct NetworkEntry {
     pub(super) isolation: Option<bool>,
     pub(super) protection: Option<Protect>,
     pub(super) flood_per_second: Option<u32>,
+    pub(super) accounting: Option<bool>,
+    pub(super) dhcp: Option<bool>,
+    pub(super) router_advertisements: Option<bool>,
     #[serde(default)]
     pub(super) port: Vec<PortEntry>,
     #[serde(default)]
@@ -75,6 +78,8 @@ pub(super) struct PortEntry {
     #[serde(default)]
     pub(super) promiscuous: bool,
     pub(super) protection: Option<Protect>,
+    pub(super) dhcp: Option<bool>,
+    pub(super) router_advertisements: Option<bool>,
 }
 
 /// An interface that joins a virtual switch to another network.

@@ -47,7 +47,11 @@ pub(super) fn repeated(first: KernelPort, entry: &PortEntry) -> Result<Vec<Kerne
     let numbered = |at: u32| {
         let mut port = first.clone();
         port.name = format!("{}-{}", first.name, at + 1).parse()?;
-        port.addresses = first.addresses.iter().map(|own| later(*own, at)).collect::<Result<_>>()?;
+        // The namespaces make addresses of a prefix themselves.
+        let own = |own: &IpNet| {
+            if first.is_configured(own.addr()) || own.addr().is_ipv4() { later(*own, at) } else { Ok(*own) }
+        };
+        port.addresses = first.addresses.iter().map(own).collect::<Result<_>>()?;
         Ok(port)
     };
     (0..count).map(numbered).collect()

@@ -1,8 +1,9 @@
 //! Switched networks: Guest LANs and virtual switches. Their switch is a process with one port for each device of a guest, and one
 //! for each network namespace that joins the network.
 
+use super::assigned::{self, Assigned};
 use super::check::{bounded, own_address, refuse, within};
-use super::file::{DeviceEntry, NetworkEntry, PortEntry, Protect, Type, UplinkEntry};
+use super::file::{DeviceEntry, NetworkEntry, PortEntry, Protect, UplinkEntry};
 use super::joined;
 use super::{Access, Device, Guest, Network, NetworkKind, Restart, Topology, check};
 use crate::error::{Error, Result};
@@ -42,6 +43,8 @@ pub struct Switch {
     pub owner: Option<Name>,
     /// The most broadcast, multicast and unknown unicast frames that a port may send per second.
     pub flood_per_second: u32,
+    /// True if the control program keeps accounts of what the stations of a Guest LAN exchange.
+    pub accounting: bool,
     /// The ports of network namespaces, and the uplinks.
     pub ports: Vec<KernelPort>,
 }
@@ -67,6 +70,8 @@ pub struct KernelPort {
     pub mtu: u16,
     /// True if the namespace's kernel may send large segments and leave out checksums.
     pub offload: bool,
+    /// The addresses that the namespace asks for.
+    pub assigned: Assigned,
     /// The settings that the ports of guests have too.
     pub settings: PortSettings,
 }
@@ -177,46 +182,6 @@ const VLAN_DEFAULT: u16 = 1;
 /// The name of a namespace's TAP device if the topology gives none.
 const INTERFACE_DEFAULT: &str = "siga0";
 
-/// Returns the kind of a switched network.
-pub(super) fn kind(entry: &NetworkEntry) -> Result<NetworkKind> {
-    refuse(entry.buffer.is_some(), "buffer", "only networks of type vctc have this key")?;
-    let mtu = |most: u32| {
-        let mtu = entry.mtu.unwrap_or(limits::QDIO_MTU_DEFAULT);
-        within(format_args!("an MTU of {mtu} bytes"), mtu, limits::MTU_IPV4_MIN..=most).map(|()| mtu)
-    };
-    let nic = entry.nic.as_deref();
-    let layer = entry.layer.as_deref();
-    if entry.kind == Type::Vswitch {
-        refuse(nic.is_some(), "nic", "the devices of a vswitch always have type qdio")?;
-        refuse(layer.is_some(), "layer", "a vswitch always works at layer 2")?;
-        refuse(entry.frame.is_some(), "frame", "a network of type vswitch has the key `mtu` instead")?;
-        return Ok(NetworkKind::Vswitch { mtu: mtu(limits::VSWITCH_MTU_MAX)? });
-    }
-    match nic.unwrap_or("qdio") {
-        "hipersockets" => {
-            refuse(entry.mtu.is_some(), "mtu", "a guestlan with nic = \"hipersockets\" has the key `frame` instead")?;
-            refuse(layer.is_some(), "layer", "a guestlan with nic = \"hipersockets\" carries only IPv4 packets")?;
-            let frame = check::frame(entry.frame.as_deref().unwrap_or("64K"))?;
-            let mtu = frame - limits::HIPERSOCKETS_OVERHEAD_BYTES;
-            Ok(NetworkKind::Guestlan { nic: Nic::Hipersockets { frame }, mtu })
-        }
-        "qdio" => {
-            refuse(entry.frame.is_some(), "frame", "a guestlan with nic = \"qdio\" has the key `mtu` instead")?;
-            let ethernet = match layer.unwrap_or("ethernet") {
-                "ethernet" => true,
-                "ip" => false,
-                other => {
-                    return Err(
-                        Error::usage(format!("unknown value: layer = {other:?}")).hint("use \"ethernet\" or \"ip\"")
-                    );
-                }
-            };
-            Ok(NetworkKind::Guestlan { nic: Nic::Qdio { ethernet }, mtu: mtu(limits::GUESTLAN_QDIO_MTU_MAX)? })
-        }
-        other => Err(Error::usage(format!("unknown value: nic = {other:?}")).hint("use \"qdio\" or \"hipersockets\"")),
-    }
-}
-
 /// Reads the settings of a switched network's switch. For other networks, refuses these settings.
 pub(super) fn switch(
     entry: &NetworkEntry,
@@ -233,6 +198,9 @@ pub(super) fn switch(
             (entry.isolation.is_some(), "isolation"),
             (entry.protection.is_some(), "protection"),
             (entry.flood_per_second.is_some(), "flood_per_second"),
+            (entry.accounting.is_some(), "accounting"),
+            (entry.dhcp.is_some(), "dhcp"),
+            (entry.router_advertisements.is_some(), "router_advertisements"),
             (!entry.port.is_empty(), "port"),
             (!entry.uplink.is_empty(), "uplink"),
         ] {
@@ -240,21 +208,23 @@ pub(super) fn switch(
         }
         return Ok(None);
     }
+    let is_vswitch = matches!(kind, NetworkKind::Vswitch { .. });
+    refuse(entry.accounting.is_some() && is_vswitch, "accounting", "only networks of type guestlan have this key")?;
     let maxconn = entry.maxconn;
     if let Some(most) = maxconn {
         within(format_args!("maxconn = {most}"), most, 1..=limits::MAXCONN_MAX)?;
     }
     let owner = entry.owner.clone().filter(|owner| owner.as_str() != "SYSTEM");
     if let Some(owner) = &owner {
-        let vswitch = matches!(kind, NetworkKind::Vswitch { .. });
-        refuse(vswitch, "owner", "the owner of a vswitch is always SYSTEM")?;
+        refuse(is_vswitch, "owner", "the owner of a vswitch is always SYSTEM")?;
         if !is_guest(owner) {
             let message = format!("`owner` is guest {owner}, but the topology has no guest with this name");
             return Err(Error::usage(message).hint("use the name of a guest, or SYSTEM"));
         }
     }
     let flood_per_second = entry.flood_per_second.unwrap_or(limits::FLOOD_PER_SECOND_DEFAULT);
-    Ok(Some(Switch { maxconn, owner, flood_per_second, ports: Vec::new() }))
+    let accounting = entry.accounting.unwrap_or(false);
+    Ok(Some(Switch { maxconn, owner, flood_per_second, accounting, ports: Vec::new() }))
 }
 
 /// Reads the ports of a switched network's namespaces.
@@ -332,6 +302,7 @@ fn uplink(network: &NetworkEntry, entry: &UplinkEntry, kind: NetworkKind, rank: 
         sources: Vec::new(),
         mtu: u16::try_from(kind.mtu_max()).unwrap_or(u16::MAX),
         offload: true,
+        assigned: Assigned::default(),
         settings: settings(network, kind, asked)?,
     })
 }
@@ -387,18 +358,18 @@ fn port(network: &NetworkEntry, entry: &PortEntry, kind: NetworkKind) -> Result<
             protection: entry.protection,
         },
     )?;
-    let offload = entry.offload.unwrap_or(true);
-    let uplink = None;
+    let assigned = assigned::of(network, entry, &addresses, &routes)?;
     Ok(KernelPort {
         name: entry.name.clone(),
         place,
         interface,
-        uplink,
+        uplink: None,
         addresses,
         routes,
         sources,
         mtu,
-        offload,
+        offload: entry.offload.unwrap_or(true),
+        assigned,
         settings,
     })
 }

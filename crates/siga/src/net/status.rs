@@ -150,6 +150,7 @@ pub(super) fn switch_text(text: &mut String, Network { status, members }: &Netwo
         ("access", if status.granted.is_some() { "restricted" } else { "open" }.to_owned()),
         ("maxconn", maxconn),
         ("flood_per_second", switch.flood_per_second.to_string()),
+        ("accounting", if switch.accounting { "on" } else { "off" }.to_owned()),
         ("uplink in use", uplink.to_owned()),
         ("mirror", mirror),
     ] {
@@ -191,9 +192,15 @@ fn port_text(text: &mut String, member: &MemberStatus) {
         }
     };
     let access = if member.granted { "" } else { ", no access" };
+    let asks = match &member.kernel {
+        Some(KernelStatus { dhcp: true, router_advertisements: true, .. }) => ", DHCP and router advertisements",
+        Some(KernelStatus { dhcp: true, .. }) => ", DHCP",
+        Some(KernelStatus { router_advertisements: true, .. }) => ", router advertisements",
+        Some(_) | None => "",
+    };
     let _ = writeln!(
         text,
-        "  {:<20} {mac:<18} {vlan:<24} {protection:<10} {:<9} {:<12} {:>6}  {place}{access}",
+        "  {:<20} {mac:<18} {vlan:<24} {protection:<10} {:<9} {:<12} {:>6}  {place}{asks}{access}",
         member.label,
         yes(port.isolated),
         yes(port.promiscuous),

@@ -2,7 +2,7 @@
 //! siga, such as the queue storage, are left out.
 
 use super::status::Network;
-use siga_fabric::protocol::report::ReportPart;
+use siga_fabric::protocol::report::{ReportPart, Traffic};
 use siga_fabric::protocol::request::{Answer, MemberStatus, SwitchStatus};
 use siga_model::name::Name;
 use siga_model::topology::{NetworkKind, Nic, PortSettings, PortVlan, Protection};
@@ -84,13 +84,18 @@ fn network_text(text: &mut String, network: &Network<'_>, switch: &SwitchStatus,
         owner.to_uppercase()
     );
     let access = if status.granted.is_some() { "RESTRICTED" } else { "UNRESTRICTED" };
-    let _ = writeln!(text, "  {:<11} {access:<13} {layer:<25} Accounting: OFF", state.to_uppercase());
+    let accounting = if switch.accounting { "ON" } else { "OFF" };
+    let _ = writeln!(text, "  {:<11} {access:<13} {layer:<25} Accounting: {accounting}", state.to_uppercase());
     kind_text(text, switch, &adapters);
     if !uplinks.is_empty() {
         uplinks_text(text, switch, &uplinks, counters);
     }
     let _ = writeln!(text, "  Adapter Connections:          Connected: {connected}");
     adapters.iter().filter(|member| is_connected(member)).for_each(|member| adapter_text(text, member, counters));
+    if switch.accounting {
+        text.push_str("  Accounting Records:\n");
+        adapters.iter().for_each(|member| account_text(text, member));
+    }
     if let Some(granted) = &status.granted {
         text.push_str("  Authorized userids:\n");
         for name in granted {
@@ -163,6 +168,14 @@ fn adapter_text(text: &mut String, member: &MemberStatus, counters: &Counters<'_
         "        {mac} IP: {}",
         if addresses.is_empty() { "none".to_owned() } else { addresses.join(" ") }
     );
+}
+
+/// Adds the account of a station.
+fn account_text(text: &mut String, member: &MemberStatus) {
+    let Some(Traffic { frames_sent, bytes_sent, frames_received, bytes_received }) = member.account else { return };
+    let label = member.label.to_uppercase();
+    let _ = writeln!(text, "    {label:<16} RX Packets: {frames_received:<12} TX Packets: {frames_sent}");
+    let _ = writeln!(text, "    {:<16} RX Bytes: {bytes_received:<14} TX Bytes: {bytes_sent}", "");
 }
 
 fn port_type(port: &PortSettings) -> String {

@@ -1,6 +1,7 @@
 //! Guests and network namespaces on switched networks. Real programs on the kernel's stack talk to real programs on siga's stack.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
+mod assigned;
 mod containers;
 mod joins;
 mod load;

@@ -292,3 +292,42 @@ fn the_status_of_a_switch_with_a_thousand_ports_is_complete() {
     // No namespace has joined a port, so the switch knows no address.
     assert_eq!(network.text(&["fdb", "thousand", "lan"]).lines().count(), 1);
 }
+
+#[test]
+fn a_guest_lan_keeps_accounts_of_stations_that_have_ended() {
+    if !possible(&[]) {
+        return;
+    }
+    let network = "type = \"guestlan\"\naccounting = true\naccess = \"restricted\"\n\
+        grant = [\"one\", \"two\", \"red\", \"blue\"]";
+    let mut world = World::up("accounts", &Setup { network, ..Setup::default() });
+    let account = |world: &World, label: &str| {
+        let status = world.network.status();
+        let ports = status["networks"][0]["ports"].as_array().unwrap();
+        ports.iter().find(|port| port["label"] == label).unwrap()["account"].clone()
+    };
+    assert!((0..3).all(|_| world.ping(One, Red, false)));
+    assert_eq!(account(&world, "one.dev0")["frames_sent"], 0, "the guest still runs");
+    kill(world.network.pid_of("one").unwrap());
+    wait_until("the account of the guest", || account(&world, "one.dev0")["frames_sent"].as_u64() >= Some(3));
+    let of_guest = account(&world, "one.dev0");
+    for key in ["frames_received", "bytes_sent", "bytes_received"] {
+        assert!(of_guest[key].as_u64() >= Some(3), "{key}: {of_guest}");
+    }
+    // The guest that was started again has the same account.
+    wait_until("another guest", || world.ping(One, Two, false));
+    world.network.text(&["revoke", "accounts", "lan", "one"]);
+    wait_until("a larger account", || {
+        account(&world, "one.dev0")["frames_sent"].as_u64() > of_guest["frames_sent"].as_u64()
+    });
+    world.red = super::Place::new();
+    wait_until("the account of the namespace", || account(&world, "red")["frames_sent"].as_u64() >= Some(3));
+    let shown = world.network.text(&["status", "accounts", "--layout", "zvm"]);
+    for part in ["Accounting: ON", "Accounting Records:", "    ONE.DEV0 ", "    RED "] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let log = std::fs::read_to_string(world.network.run_dir().join("accounts").join("log")).unwrap();
+    assert!(log.contains("network lan: account of one.dev0: sent ") && log.contains("account of red: sent "), "{log}");
+    let plain = world.network.text(&["status", "accounts", "--detail"]);
+    assert!(plain.lines().any(|line| line.trim().starts_with("accounting") && line.trim().ends_with("on")), "{plain}");
+}

@@ -2,8 +2,8 @@
 
 use super::guest::{memory_file, name};
 use super::{GUESTS, World};
-use siga_fabric::protocol::message::{Buffers, GuestEvent, Loss, MemberId, PROTOCOL, RingPairEnd};
-use siga_fabric::protocol::report::{ApplicationReport, DeviceReport, LinkReport, ReportPart, StackReport};
+use siga_fabric::protocol::message::{AccountRecord, Buffers, GuestEvent, Loss, MemberId, PROTOCOL, RingPairEnd};
+use siga_fabric::protocol::report::{ApplicationReport, DeviceReport, LinkReport, ReportPart, StackReport, Traffic};
 use siga_fabric::protocol::ticket::ApplicationId;
 use siga_fabric::protocol::ticket::RingPairId;
 use siga_fabric::protocol::ticket::Ticket;
@@ -95,7 +95,14 @@ impl World {
             20 | 21 => GuestEvent::Quiet { pair: self.pair(draw) },
             22 | 23 => GuestEvent::Lost { pair: self.pair(draw), why: loss(draw) },
             24 | 25 => GuestEvent::Report { request: number(draw), part: self.part(draw) },
-            26 if draw.below(2) == 0 => GuestEvent::PortLost { port: self.device(draw), why: text(draw) },
+            26 if draw.below(3) == 0 => GuestEvent::PortLost { port: self.device(draw), why: text(draw) },
+            26 if draw.below(2) == 0 => {
+                let record = |draw: &mut Draw<'_>| AccountRecord {
+                    port: text(draw),
+                    traffic: Traffic { frames_sent: number(draw), bytes_sent: u64::MAX, ..Traffic::default() },
+                };
+                GuestEvent::Account { records: (0..draw.below(4)).map(|_| record(draw)).collect() }
+            }
             26 => GuestEvent::Pong { request: number(draw), time_ns: draw.one_of(&[None, Some(0), Some(u64::MAX)]) },
             _ => GuestEvent::CaptureEnded { missed: number(draw) },
         }

@@ -85,6 +85,8 @@ fn a_switched_network_with_a_contradiction_is_refused() {
         ("type = \"vswitch\"\nmaxconn = 1", "2 devices and ports use this network, but its maximum is 1 (maxconn)"),
         ("type = \"vswitch\"\nmaxconn = 1025", "1025"),
         ("type = \"vswitch\"\nowner = \"one\"", "owner"),
+        ("type = \"vswitch\"\naccounting = true", "accounting"),
+        ("type = \"hipersockets\"\naccounting = true", "accounting"),
         ("type = \"guestlan\"\nowner = \"nobody\"", "nobody"),
         ("type = \"hipersockets\"\nisolation = true", "isolation"),
         ("type = \"hipersockets\"", "port"),

@@ -1,0 +1,47 @@
+//! The kinds of switched networks: which keys each has, and its MTU.
+
+use super::check::{self, refuse, within};
+use super::file::{NetworkEntry, Type};
+use super::{NetworkKind, Nic};
+use crate::error::{Error, Result};
+use crate::limits;
+
+/// Returns the kind of a switched network.
+pub(super) fn kind(entry: &NetworkEntry) -> Result<NetworkKind> {
+    refuse(entry.buffer.is_some(), "buffer", "only networks of type vctc have this key")?;
+    let mtu = |most: u32| {
+        let mtu = entry.mtu.unwrap_or(limits::QDIO_MTU_DEFAULT);
+        within(format_args!("an MTU of {mtu} bytes"), mtu, limits::MTU_IPV4_MIN..=most).map(|()| mtu)
+    };
+    let nic = entry.nic.as_deref();
+    let layer = entry.layer.as_deref();
+    if entry.kind == Type::Vswitch {
+        refuse(nic.is_some(), "nic", "the devices of a vswitch always have type qdio")?;
+        refuse(layer.is_some(), "layer", "a vswitch always works at layer 2")?;
+        refuse(entry.frame.is_some(), "frame", "a network of type vswitch has the key `mtu` instead")?;
+        return Ok(NetworkKind::Vswitch { mtu: mtu(limits::VSWITCH_MTU_MAX)? });
+    }
+    match nic.unwrap_or("qdio") {
+        "hipersockets" => {
+            refuse(entry.mtu.is_some(), "mtu", "a guestlan with nic = \"hipersockets\" has the key `frame` instead")?;
+            refuse(layer.is_some(), "layer", "a guestlan with nic = \"hipersockets\" carries only IPv4 packets")?;
+            let frame = check::frame(entry.frame.as_deref().unwrap_or("64K"))?;
+            let mtu = frame - limits::HIPERSOCKETS_OVERHEAD_BYTES;
+            Ok(NetworkKind::Guestlan { nic: Nic::Hipersockets { frame }, mtu })
+        }
+        "qdio" => {
+            refuse(entry.frame.is_some(), "frame", "a guestlan with nic = \"qdio\" has the key `mtu` instead")?;
+            let ethernet = match layer.unwrap_or("ethernet") {
+                "ethernet" => true,
+                "ip" => false,
+                other => {
+                    return Err(
+                        Error::usage(format!("unknown value: layer = {other:?}")).hint("use \"ethernet\" or \"ip\"")
+                    );
+                }
+            };
+            Ok(NetworkKind::Guestlan { nic: Nic::Qdio { ethernet }, mtu: mtu(limits::GUESTLAN_QDIO_MTU_MAX)? })
+        }
+        other => Err(Error::usage(format!("unknown value: nic = {other:?}")).hint("use \"qdio\" or \"hipersockets\"")),
+    }
+}
