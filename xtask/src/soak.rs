@@ -17,19 +17,21 @@ const RUN: &str = "cargo run --quiet --release --locked --package siga --example
 /// The options of `cargo xtask soak`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Send one kind of traffic without killing processes, instead of the soak
+    /// Soak a switch, or send one kind of traffic without killing processes
     task: Option<Task>,
-    /// Duration of the soak or of `hold`, such as 90s, 10m or 1h (default: 1h for the soak, 10m for `hold`)
+    /// Duration of a soak or of `hold`, such as 90s, 10m or 1h (default: 1h for a soak, 10m for `hold`)
     #[arg(long = "for", value_name = "TIME", value_parser = crate::sim::time)]
     time: Option<Duration>,
-    /// Seed for the random choices of the soak
+    /// Seed for the random choices of a soak
     #[arg(long)]
     seed: Option<u64>,
 }
 
-/// A run without disturbances.
+/// A run other than the soak of guests. All but the soak of a switch are without disturbances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Task {
+    /// The soak of a switch, with namespaces and uplinks (needs root)
+    Switch,
     /// One stream of 10 GB through the router
     Copy,
     /// 1,000,000 connections through the router, one for each transaction
@@ -50,6 +52,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
 fn words(options: &Options) -> Result<Vec<String>, String> {
     let name = match options.task {
         None => "soak",
+        Some(Task::Switch) => "switch",
         Some(Task::Hold) => "hold",
         Some(Task::Copy) => "copy",
         Some(Task::Crr) => "crr",
@@ -62,7 +65,7 @@ fn words(options: &Options) -> Result<Vec<String>, String> {
         words.extend(["--for".to_owned(), format!("{}s", time.as_secs())]);
     }
     if let Some(seed) = options.seed {
-        if options.task.is_some() {
+        if options.task.is_some_and(|task| task != Task::Switch) {
             return Err(format!("{name} makes no random choices, so --seed has no effect; remove --seed"));
         }
         words.extend(["--seed".to_owned(), seed.to_string()]);
@@ -81,6 +84,7 @@ mod tests {
         assert_eq!(of(None, time, Some(7)).unwrap(), ["soak", "--for", "60s", "--seed", "7"]);
         assert_eq!(of(Some(Task::Hold), time, None).unwrap(), ["hold", "--for", "60s"]);
         assert_eq!(of(Some(Task::Copy), None, None).unwrap(), ["copy"]);
+        assert_eq!(of(Some(Task::Switch), time, Some(7)).unwrap(), ["switch", "--for", "60s", "--seed", "7"]);
         assert!(of(Some(Task::Crr), time, None).unwrap_err().contains("--for"));
         assert!(of(Some(Task::Hold), None, Some(7)).unwrap_err().contains("--seed"));
     }

@@ -1,5 +1,5 @@
 //! How much a hostile guest slows down two other guests (`crates/siga/examples/attacked`). Measures the rates of a stream and of
-//! transactions through a router, with and without a flood of packets.
+//! transactions through a router, and between two guests at one switch, with and without a flood of packets.
 //!
 //! No target exists, because the flood uses CPU time and the host's scheduler decides how much of it the other guests lose.
 
@@ -12,27 +12,59 @@ use serde_json::Value;
 use super::median;
 use crate::command;
 
-/// The name of the row in the benchmark's result.
-pub(crate) const NAME: &str = "attacked";
+/// A row of the benchmark's result.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Attack {
+    pub(crate) name: &'static str,
+    title: &'static str,
+    /// A further argument of the program.
+    argument: Option<&'static str>,
+}
+
+impl Attack {
+    /// Returns true if the host has to permit `siga netns`.
+    pub(crate) fn needs_namespaces(self) -> bool {
+        self.argument.is_some()
+    }
+}
+
+/// All rows.
+pub(crate) const ATTACKS: [Attack; 2] = [
+    Attack {
+        name: "attacked",
+        title: "two guests through a router, beside a hostile guest and without it",
+        argument: None,
+    },
+    Attack {
+        name: "attacked-switch",
+        title: "two guests at one switch, beside a namespace that floods it and without it",
+        argument: Some("switch"),
+    },
+];
 
 const BUILD: &str = "cargo build --release --package siga --example attacked";
 /// The workloads: the name in the program's output, the name in the table, and the unit.
 const WORKLOADS: [(&str, &str, &str); 2] = [("rr", "RR 200/1000", "trans/sec"), ("strg", "STRG", "MB/sec")];
 
 /// Measures with the program `siga`. Returns the text for the terminal and the rates of each round as JSON.
-pub(crate) fn measure(root: &Path, siga: &Path, rounds: u32, seconds: f64) -> Result<(String, Value), String> {
+pub(crate) fn measure(
+    root: &Path,
+    siga: &Path,
+    attack: Attack,
+    (rounds, seconds): (u32, f64),
+) -> Result<(String, Value), String> {
     let mut program = Command::new(command::built(root, BUILD)?);
-    program.arg(siga).args([rounds.to_string(), seconds.to_string()]);
+    program.arg(siga).args([rounds.to_string(), seconds.to_string()]).args(attack.argument);
     let output = command::output(program)?;
-    let mut json: Value = serde_json::from_str(&output).map_err(|error| format!("{NAME}: {error}"))?;
-    let text = text(&json)?;
-    json["row"] = NAME.into();
+    let mut json: Value = serde_json::from_str(&output).map_err(|error| format!("{}: {error}", attack.name))?;
+    let text = text(attack, &json)?;
+    json["row"] = attack.name.into();
     Ok((text, json))
 }
 
-fn text(json: &Value) -> Result<String, String> {
+fn text(attack: Attack, json: &Value) -> Result<String, String> {
     let rounds = json["rounds"].as_array().filter(|rounds| !rounds.is_empty()).ok_or("no round was measured")?;
-    let mut text = format!("\n{NAME}: two guests through a router, beside a hostile guest and without it\n");
+    let mut text = format!("\n{}: {}\n", attack.name, attack.title);
     for (key, name, unit) in WORKLOADS {
         let of = |side: usize| rounds.iter().map(move |round| round[key][side].as_f64().unwrap_or(f64::NAN));
         let mut ratios: Vec<f64> = of(1).zip(of(0)).map(|(attacked, alone)| attacked / alone).collect();
@@ -62,7 +94,7 @@ mod tests {
             { "rr": [200.0, 180.0], "strg": [10.0, 10.0] },
             { "rr": [100.0, 80.0], "strg": [10.0, 8.0] },
         ]);
-        let text = text(&json!({ "rounds": rounds, "packets_per_second": [7.0, 9.0] })).unwrap();
+        let text = text(ATTACKS[0], &json!({ "rounds": rounds, "packets_per_second": [7.0, 9.0] })).unwrap();
         assert!(text.contains("RR 200/1000    0.80 (0.50 to 0.90)   80 of 100 trans/sec"), "{text}");
         assert!(text.contains("STRG           0.90 (0.80 to 1.00)   9 of 10 MB/sec"), "{text}");
         assert!(text.contains("sent 8 packets/sec"), "{text}");

@@ -23,11 +23,12 @@ use std::process::Command;
 use rustix::thread::{CpuSet, sched_getaffinity};
 use serde_json::{Value, json};
 
+use super::attacked::{self, Attack};
 use super::disturb::{self, Disturber};
 use super::figures::{Figures, Ratio, middle};
 use super::hog::Hog;
 use super::record::Record;
-use super::{attacked, build, laboratory, scratch};
+use super::{build, laboratory, scratch};
 use crate::command;
 use outcome::{Outcome, Screened};
 use rows::{FRAMES, IO_URING, Mode, Placement, ROWS, Row};
@@ -51,9 +52,11 @@ pub(crate) struct Options {
 /// Runs the comparison, prints the table and writes the result file.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     let rows: Vec<&Row> = ROWS.iter().filter(|row| row.name().contains(&options.only)).collect();
-    let beside_an_attacker = attacked::NAME.contains(&options.only);
-    if rows.is_empty() && !beside_an_attacker {
-        let names: Vec<String> = ROWS.iter().map(Row::name).chain([attacked::NAME.to_owned()]).collect();
+    let attacks: Vec<Attack> =
+        attacked::ATTACKS.into_iter().filter(|attack| attack.name.contains(&options.only)).collect();
+    if rows.is_empty() && attacks.is_empty() {
+        let attacked = attacked::ATTACKS.iter().map(|attack| attack.name.to_owned());
+        let names: Vec<String> = ROWS.iter().map(Row::name).chain(attacked).collect();
         return Err(format!("no row's name contains \"{}\"; the rows are {}", options.only, names.join("; ")));
     }
     let mut bench = Bench::new(build(root)?, options.all_axes)?;
@@ -76,14 +79,22 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
         eprint!("{lines}");
         text += &lines;
         result.rows.push(json);
-        result.write(&options.out, at + 1 == rows.len() && !beside_an_attacker)?;
+        result.write(&options.out, at + 1 == rows.len() && attacks.is_empty())?;
     }
-    if beside_an_attacker {
-        let (lines, json) = attacked::measure(root, &bench.siga, options.rounds, options.seconds)?;
+    for (at, attack) in attacks.iter().enumerate() {
+        let measured = attacked::measure(root, &bench.siga, *attack, (options.rounds, options.seconds));
+        let (lines, json) = match measured {
+            Ok(measured) => measured,
+            Err(reason) if attack.needs_namespaces() => {
+                let lines = format!("\n{}\n  skipped, because {reason}\n", attack.name);
+                (lines, json!({ "row": attack.name, "skipped": reason }))
+            }
+            Err(reason) => return Err(reason),
+        };
         eprint!("{lines}");
         text += &lines;
         result.rows.push(json);
-        result.write(&options.out, true)?;
+        result.write(&options.out, at + 1 == attacks.len())?;
     }
     text += &format!("\n{} rows in {}\n", result.rows.len(), result.elapsed());
     command::print(&text)

@@ -82,12 +82,14 @@ pub(super) const SUITES: &[Suite] = &[
     suite("fuzz-ring", "cargo xtask fuzz ring --for 10m", 11, 20, &[CXX]),
     suite("fuzz-control", "cargo xtask fuzz control --for 10m", 11, 20, &[CXX]),
     suite("fuzz-switch", "cargo xtask fuzz switch --for 10m", 11, 20, &[CXX]),
+    suite("fuzz-addresses", "cargo xtask fuzz addresses --for 10m", 11, 20, &[CXX]),
     suite("fuzz-cni", "cargo xtask fuzz cni --for 10m", 11, 20, &[CXX]),
     suite("soak", "cargo xtask soak --for 1h", 65, 80, &[]),
+    suite("soak-switch", "cargo xtask soak switch --for 1h", 62, 75, &[Need::Root, program("ip", "iproute2")]),
     suite("soak-copy", "cargo xtask soak copy", 1, 10, &[]),
     suite("soak-crr", "cargo xtask soak crr", 2, 15, &[]),
     suite("soak-hold", "cargo xtask soak hold", 11, 20, &[]),
-    // The rows of the comparison include the one with a hostile guest, `attacked`.
+    // The rows of the comparison include those with a hostile guest and a hostile namespace, `attacked` and `attacked-switch`.
     suite("bench", "cargo xtask bench --all-axes --out target/nightly/bench.json", 25, 40, &[]),
     suite(
         "bench-drivers",
@@ -143,8 +145,8 @@ mod tests {
         let about = nightly.get_about().unwrap().to_string();
         let hours = |minutes: fn(&Suite) -> u64| SUITES.iter().map(minutes).sum::<u64>() as f64 / 60.0;
         let (usual, limit) = (hours(|suite| suite.usual_minutes), hours(|suite| suite.limit_minutes));
-        assert!((5.5..6.5).contains(&usual) && about.contains("about six hours"), "{usual} {about}");
-        assert!((11.0..12.0).contains(&limit) && about.contains("at most twelve"), "{limit} {about}");
+        assert!((6.5..7.5).contains(&usual) && about.contains("about seven hours"), "{usual} {about}");
+        assert!((12.5..14.0).contains(&limit) && about.contains("at most fourteen"), "{limit} {about}");
     }
 
     #[test]

@@ -5,6 +5,9 @@
 //! the hostile guest are separate processes, which end when their standard input is closed. The hostile guest sends as fast as
 //! its two partners, the router and the server, accept frames. It sends packets with others' source addresses, first fragments,
 //! ICMP errors and SYNs. The program prints the rates as one JSON object. No rate makes it fail.
+//!
+//! `attacked PROGRAM ROUNDS SECONDS switch` measures client and server at one switch. The hostile station is then a network namespace at
+//! another port. It sends UDP packets to the server, to an address without a station, and to all stations.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -23,7 +26,7 @@ use siga_fabric::protocol::secret::Secret;
 use siga_fabric::sockets::{Attachment, TcpListener, TcpStream};
 use siga_model::name::Name;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::IpAddr;
+use std::net::{IpAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -56,6 +59,22 @@ external = true
 device = [{ network = "lan", addresses = ["10.0.2.66/24"], mtu = 57344 }]
 route = [{ to = "default", via = "10.0.2.1" }]
 "#;
+/// Client, server and hostile station at one switch.
+const SWITCH_TOPOLOGY: &str = r#"
+[network.lan]
+type = "vswitch"
+[[network.lan.port]]
+name = "hostile"
+addresses = ["10.0.2.66/24"]
+[guest.client]
+external = true
+device = [{ network = "lan", addresses = ["10.0.2.1/24"] }]
+[guest.server]
+external = true
+device = [{ network = "lan", addresses = ["10.0.2.2/24"] }]
+"#;
+/// The word that stands for a hostile station at a switch.
+const SWITCH: &str = "switch";
 const SERVER: &str = "10.0.2.2:7";
 const REQUEST_BYTES: usize = 200;
 const RESPONSE_BYTES: usize = 1_000;
@@ -75,11 +94,20 @@ fn main() {
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["server", run_dir, secret] => serve(Path::new(run_dir), secret),
         ["hostile", run_dir, secret] => flood(Path::new(run_dir), secret),
+        ["station"] => flood_a_switch(),
         [program, rounds, seconds] => {
             let (rounds, seconds) = (rounds.parse().unwrap(), seconds.parse().unwrap());
-            measure(Path::new(program), rounds, Duration::from_secs_f64(seconds));
+            let network = Network::up(Path::new(program), TOPOLOGY);
+            let hostile = network.start("hostile");
+            measure(&network, hostile, rounds, Duration::from_secs_f64(seconds));
         }
-        _ => panic!("attacked PROGRAM ROUNDS SECONDS"),
+        [program, rounds, seconds, SWITCH] => {
+            let (rounds, seconds) = (rounds.parse().unwrap(), seconds.parse().unwrap());
+            let network = Network::up(Path::new(program), SWITCH_TOPOLOGY);
+            let hostile = network.start_station("hostile");
+            measure(&network, hostile, rounds, Duration::from_secs_f64(seconds));
+        }
+        _ => panic!("attacked PROGRAM ROUNDS SECONDS [switch]"),
     }
 }
 
@@ -90,10 +118,10 @@ struct Network {
 }
 
 impl Network {
-    fn up(program: &Path) -> Self {
+    fn up(program: &Path, topology: &str) -> Self {
         let network = Self { program: program.to_owned(), base: tempfile::tempdir().unwrap() };
         let file = network.base.path().join("topology.toml");
-        std::fs::write(&file, TOPOLOGY).unwrap();
+        std::fs::write(&file, topology).unwrap();
         network.siga(&["up", file.to_str().unwrap(), "--name", NAME]);
         network
     }
@@ -116,11 +144,14 @@ impl Network {
     /// Starts this program as the process of `guest`, and waits until the guest is ready.
     fn start(&self, guest: &str) -> Guest {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.arg(guest).arg(self.run_dir()).arg(self.secret(guest)).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = command.spawn().unwrap();
-        let mut says = BufReader::new(process.stdout.take().unwrap());
-        says.read_line(&mut String::new()).unwrap();
-        Guest { process, says }
+        Guest::start(command.arg(guest).arg(self.run_dir()).arg(self.secret(guest)))
+    }
+
+    /// Starts this program in a network namespace at a port, and waits until it is ready.
+    fn start_station(&self, port: &str) -> Guest {
+        let mut command = Command::new(&self.program);
+        command.args(["netns", NAME, port, "--"]).arg(std::env::current_exe().unwrap()).arg("station");
+        Guest::start(command.env("SIGA_RUN_DIR", self.run_dir()))
     }
 }
 
@@ -138,6 +169,15 @@ struct Guest {
 }
 
 impl Guest {
+    fn start(command: &mut Command) -> Self {
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut says = BufReader::new(process.stdout.take().unwrap());
+        let mut line = String::new();
+        says.read_line(&mut line).unwrap();
+        assert!(!line.is_empty(), "the process is not ready");
+        Self { process, says }
+    }
+
     /// Sends the hostile guest a command: `flood` or `rest`.
     fn say(&mut self, word: &str) {
         writeln!(self.process.stdin.as_ref().unwrap(), "{word}").unwrap();
@@ -199,10 +239,8 @@ fn answer(mut stream: &TcpStream) -> std::io::Result<()> {
     }
 }
 
-/// Sends packets that no honest guest would send, from each `flood` to the next `rest`. Then prints how many packets were sent.
-fn flood(run_dir: &Path, secret: &str) {
-    let mut hostile = HostileGuest::attach(run_dir, &NAME.parse().unwrap(), "hostile", &Secret::claimed(secret));
-    let mut wires = [hostile.link("dev0", "server.dev0"), hostile.link("dev0", "router.dev1")];
+/// Lets the caller send from each `flood` on standard input to the next `rest`. Then prints how many packets the caller has counted.
+fn obey() -> (Arc<AtomicU64>, Arc<AtomicBool>) {
     let (sent, floods) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let (counted, told) = (Arc::clone(&sent), Arc::clone(&floods));
     end_with_input(move |word| {
@@ -212,6 +250,27 @@ fn flood(run_dir: &Path, secret: &str) {
         }
     });
     println!("ready");
+    (sent, floods)
+}
+
+/// Sends UDP packets to the server, to an address without a station, and to all stations, as [`obey`] says.
+fn flood_a_switch() {
+    let socket = UdpSocket::bind("10.0.2.66:0").unwrap();
+    socket.set_broadcast(true).unwrap();
+    let (sent, floods) = obey();
+    for to in ["10.0.2.2:9", "10.0.2.255:9", "10.0.2.99:9", "10.0.2.2:9"].iter().cycle() {
+        while !floods.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        sent.fetch_add(u64::from(socket.send_to(&[0; 1_400], to).is_ok()), Ordering::Relaxed);
+    }
+}
+
+/// Sends packets that no honest guest would send, from each `flood` to the next `rest`. Then prints how many packets were sent.
+fn flood(run_dir: &Path, secret: &str) {
+    let mut hostile = HostileGuest::attach(run_dir, &NAME.parse().unwrap(), "hostile", &Secret::claimed(secret));
+    let mut wires = [hostile.link("dev0", "server.dev0"), hostile.link("dev0", "router.dev1")];
+    let (sent, floods) = obey();
     for packet in hostile_packets().iter().cycle() {
         while !floods.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(1));
@@ -244,9 +303,8 @@ fn hostile_packets() -> Vec<Vec<u8>> {
     all
 }
 
-fn measure(program: &Path, rounds: u32, time: Duration) {
-    let network = Network::up(program);
-    let (server, mut hostile) = (network.start("server"), network.start("hostile"));
+fn measure(network: &Network, mut hostile: Guest, rounds: u32, time: Duration) {
+    let server = network.start("server");
     let client = attach(&network.run_dir(), "client", &network.secret("client"));
     let (mut rounds_done, mut floods) = (Vec::new(), Vec::new());
     for round in 0..rounds {

@@ -74,16 +74,7 @@ impl Disturbance {
             Self::KillRouter => kill_guest(network, "router"),
             Self::KillBystander => kill_guest(network, "bystander"),
             Self::KillOther => kill(other),
-            Self::KillControl => {
-                let old = network.control()?;
-                kill(old)?;
-                let end = Instant::now() + Duration::from_secs(5);
-                while super::count::began(old).is_some() && Instant::now() < end {
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-                std::thread::sleep(AWAY);
-                network.control_program()
-            }
+            Self::KillControl => kill_control(network),
             Self::StopRouter => stop_and_start(network, "router"),
             Self::StopBystander => stop_and_start(network, "bystander"),
             Self::RevokeServer => revoke_and_grant(network, "server"),
@@ -97,7 +88,19 @@ fn kill(pid: u32) -> Outcome<()> {
     kill_process(pid, Signal::KILL).map_err(|error| format!("cannot kill {pid:?}: {error}"))
 }
 
-fn kill_guest(network: &Network, name: &str) -> Outcome<()> {
+/// Kills the control program, and starts another one after a while.
+pub(super) fn kill_control(network: &Network) -> Outcome<()> {
+    let old = network.control()?;
+    kill(old)?;
+    let end = Instant::now() + Duration::from_secs(5);
+    while super::count::began(old).is_some() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(AWAY);
+    network.control_program()
+}
+
+pub(super) fn kill_guest(network: &Network, name: &str) -> Outcome<()> {
     let old = network.guest(name)?.ok_or(format!("{name} does not run"))?;
     kill(old)?;
     network.guest_other_than(name, old).map(|_| ())

@@ -2,7 +2,7 @@
 //! separate processes.
 //!
 //! `soak` sends every kind of traffic while it kills, stops, starts, revokes and grants guests and kills the control program. It
-//! also checks that their resources do not grow. `copy`, `crr` and `hold` are one long stream, a million connections one after
+//! also checks that their resources do not grow. `switch` does so with a switch, network namespaces and uplinks. `copy`, `crr` and `hold` are one long stream, a million connections one after
 //! the other, and ten thousand connections at the same time. Each task brings its network up, takes it down, and exits with
 //! status 1 if it found an error. `cargo xtask soak` builds and starts this program; the program `siga` is in the directory
 //! above.
@@ -16,6 +16,7 @@ mod network;
 mod report;
 mod server;
 mod soak;
+mod switched;
 mod worker;
 
 use clap::{Parser, Subcommand};
@@ -36,6 +37,15 @@ struct Cli {
 enum Task {
     /// Send every kind of traffic while guests are killed
     Soak {
+        /// Duration (90s, 10m, 1h)
+        #[arg(long = "for", default_value = "1h", value_parser = time)]
+        time: Duration,
+        /// The seed for the choice of disturbances (default: the current time)
+        #[arg(long)]
+        seed: Option<u64>,
+    },
+    /// Kill a switch, namespaces at its ports and interfaces of its uplinks during traffic
+    Switch {
         /// Duration (90s, 10m, 1h)
         #[arg(long = "for", default_value = "1h", value_parser = time)]
         time: Duration,
@@ -75,6 +85,7 @@ enum Task {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().task {
         Task::Soak { time, seed } => soak::run(time, seed),
+        Task::Switch { time, seed } => switched::run(time, seed),
         Task::Copy { bytes } => soak::alone(&["--copy", &bytes.to_string()]),
         Task::Crr { count, clients } => soak::alone(&["--crr", &count.to_string(), "--clients", &clients.to_string()]),
         Task::Hold { count, time } => {

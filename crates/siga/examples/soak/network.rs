@@ -1,4 +1,4 @@
-//! The network of all tasks: Figure 1 with two further guests on its HiperSockets network, brought up with `siga net`.
+//! The network of all tasks but `switch`: Figure 1 with two further guests on its HiperSockets network, brought up with `siga net`.
 
 use super::{Outcome, count};
 use std::os::unix::process::CommandExt;
@@ -58,6 +58,11 @@ pub(super) struct Network {
 impl Network {
     /// Brings the network up.
     pub(super) fn up() -> Outcome<Self> {
+        Self::up_with(TOPOLOGY)
+    }
+
+    /// Brings the network of a topology up.
+    pub(super) fn up_with(topology: &str) -> Outcome<Self> {
         let own = std::env::current_exe().map_err(|error| error.to_string())?;
         let program = own.ancestors().nth(2).unwrap_or(Path::new("/")).join("siga");
         if !program.is_file() {
@@ -65,7 +70,7 @@ impl Network {
         }
         let base = tempfile::tempdir().map_err(|error| format!("no directory for the network's files: {error}"))?;
         let mut network = Self { program, base, is_up: true };
-        std::fs::write(network.topology(), TOPOLOGY).map_err(|error| error.to_string())?;
+        std::fs::write(network.topology(), topology).map_err(|error| error.to_string())?;
         if let Err(error) = network.control_program() {
             network.is_up = false;
             return Err(error);
@@ -99,6 +104,14 @@ impl Network {
         }
         let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', " ");
         Err(format!("siga net {} ended with {}: {said}", words.join(" "), output.status))
+    }
+
+    /// Returns a command that runs a program at a port of a switch.
+    pub(super) fn netns(&self, port: &str, program: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(["netns", NAME, port, "--wait", "20", "--"]).args(program).env("SIGA_RUN_DIR", self.run_dir());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
+        command
     }
 
     /// Returns the secret of a guest.

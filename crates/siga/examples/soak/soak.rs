@@ -192,12 +192,18 @@ struct Soak {
     uncounted: Option<String>,
 }
 
-/// Runs the soak for `time`.
-pub(super) fn run(time: Duration, seed: Option<u64>) -> Outcome<()> {
+/// Says what runs, and returns the seed: the given one, or else the current time.
+pub(super) fn begin(time: Duration, seed: Option<u64>) -> Outcome<u64> {
     catch_interrupts().map_err(|error| error.to_string())?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let seed = seed.unwrap_or(now);
     eprintln!("soak for {}, seed {seed}", humantime::format_duration(time));
+    Ok(seed)
+}
+
+/// Runs the soak for `time`.
+pub(super) fn run(time: Duration, seed: Option<u64>) -> Outcome<()> {
+    let seed = begin(time, seed)?;
     let mut soak = Soak::start()?;
     let outcome = soak.go_on(time, seed);
     soak.end(outcome, seed)
