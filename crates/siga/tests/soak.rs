@@ -86,6 +86,13 @@ fn a_soak_with_deaths_of_guests_finds_no_error() {
 }
 
 #[test]
+fn a_soak_of_a_switch_with_deaths_of_namespaces_and_uplinks_finds_no_error() {
+    let said = sound("switch --for 15s --seed 5");
+    let is_whole = said.contains(" 0 are left; ") && said.contains("kill -9 of the switch: all stations were reached");
+    assert!(is_whole || said.contains("skipped, because "), "{said}");
+}
+
+#[test]
 fn an_interrupted_soak_takes_its_network_down() {
     let (status, said) = run("soak --for 10m", |pid| {
         std::thread::sleep(Duration::from_secs(3));
