@@ -25,7 +25,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -56,6 +56,9 @@ pub(crate) struct Options {
     /// Play only the dialogue of this seed, and print what the kernel and the stack do
     #[arg(long, conflicts_with_all = ["time", "dialogues", "from"])]
     seed: Option<u64>,
+    /// Play only the dialogues of this file, in the format of recorded.txt, and print what the kernel and the stack do
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "time", "dialogues", "from"])]
+    file: Option<PathBuf>,
     /// Play the recorded dialogues, then random dialogues for this time, such as 90s, 10m or 2h
     #[arg(long = "for", value_name = "TIME", value_parser = crate::sim::time, conflicts_with = "dialogues")]
     time: Option<Duration>,
@@ -104,6 +107,13 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     }
     let failed = |error: io::Error| format!("the kernel's part of the comparison failed: {error}");
     let mut session = Session::new(Kernel::open().map_err(failed)?);
+    if let Some(file) = &options.file {
+        let text = std::fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+        let dialogues = blocks(&text).map(str::parse).collect::<Result<Vec<Dialogue>, _>>()?;
+        // Every dialogue is printed, also behind one that differs.
+        let results: io::Result<Vec<_>> = dialogues.iter().map(|dialogue| one(&mut session, dialogue)).collect();
+        return results.map_err(failed)?.into_iter().collect();
+    }
     match options.seed {
         Some(seed) => one(&mut session, &generate::dialogue(seed)).map_err(failed)?,
         None => many(&mut session, options).map_err(failed)?,
@@ -205,8 +215,12 @@ impl Findings {
 
 /// The recorded dialogues. The tests check that all of them can be read.
 fn recorded() -> Vec<Dialogue> {
-    let blocks = RECORDED.split("\n\n").filter(|block| block.lines().any(|line| !line.starts_with('#')));
-    blocks.filter_map(|block| block.parse().ok()).collect()
+    blocks(RECORDED).filter_map(|block| block.parse().ok()).collect()
+}
+
+/// The dialogues of a text, without blocks that are only comments.
+fn blocks(text: &str) -> impl Iterator<Item = &str> {
+    text.split("\n\n").filter(|block| block.lines().any(|line| !line.starts_with('#')))
 }
 
 /// Returns the ends of the connection of the dialogue with this number. The prefix of the peer decides whether the kernel offers

@@ -72,8 +72,12 @@ pub(crate) fn is_immediate(record: &Record, sent: &Sent) -> bool {
     begun.is_some_and(|begun| sent.at_us < begun + IMMEDIATE_US)
 }
 
-/// The fields in which two replies differ. `answers` is true if both are immediate answers to a step.
-fn fields(kernel: &Sent, stack: &Sent, answers: bool) -> Vec<Field> {
+/// From this distance on, the immediate answer of one host and what the timer of the other host sends have different times.
+const ANSWER_DISTANCE_US: u64 = 8_000;
+
+/// The fields in which two replies differ. `answer` says of the kernel's and of the stack's reply whether it is an immediate answer to a
+/// step.
+fn fields(kernel: &Sent, stack: &Sent, answer: [bool; 2]) -> Vec<Field> {
     let (one, other) = (&kernel.reply, &stack.reply);
     let mut found = Vec::new();
     let mut check = |differs: bool, field: Field| found.extend(differs.then_some(field));
@@ -91,10 +95,11 @@ fn fields(kernel: &Sent, stack: &Sent, answers: bool) -> Vec<Field> {
         check(u64::from(one.abs_diff(other)) * 1_000 > tolerance_us(kernel.at_us), Field::Clock);
     }
     // What one host sends in answer to a step, and the other one in answer to another step.
-    let is_near = kernel.at_us.abs_diff(stack.at_us) < 2_000;
-    let has_data = is_near && kernel.reply.len > 0 && stack.reply.len > 0;
-    let other_step = (answers || has_data) && kernel.steps != stack.steps;
-    check(other_step || kernel.at_us.abs_diff(stack.at_us) > tolerance_us(kernel.at_us), Field::Time);
+    let distance_us = kernel.at_us.abs_diff(stack.at_us);
+    let has_data = kernel.reply.len > 0 && stack.reply.len > 0;
+    let other_step = (answer == [true; 2] || has_data && distance_us < IMMEDIATE_US) && kernel.steps != stack.steps;
+    let one_by_timer = has_data && answer[0] != answer[1] && distance_us > ANSWER_DISTANCE_US;
+    check(other_step || one_by_timer || distance_us > tolerance_us(kernel.at_us), Field::Time);
     found
 }
 
@@ -229,8 +234,8 @@ fn uncertain_from_us(kernel: &Record, stack: &Record) -> u64 {
 }
 
 fn pair((kernel_record, kernel): (&Record, &Sent), (stack_record, stack): (&Record, &Sent)) -> Option<Difference> {
-    let answers = is_immediate(kernel_record, kernel) && is_immediate(stack_record, stack);
-    let fields = fields(kernel, stack, answers);
+    let answer = [is_immediate(kernel_record, kernel), is_immediate(stack_record, stack)];
+    let fields = fields(kernel, stack, answer);
     (!fields.is_empty()).then(|| reply(kernel, stack, fields))
 }
 

@@ -125,7 +125,7 @@ fn reached(dialogue: &Dialogue, stack: &Record) -> Vec<&'static str> {
         ("MSS below 100", peer(&|segment| segment.mss.is_some_and(|mss| mss < 100))),
     ];
     let features = features.into_iter().filter_map(|(name, is_reached)| is_reached.then_some(name));
-    let mut all: Vec<&str> = stack.states.iter().map(|name| state(*name)).chain(features).collect();
+    let mut all: Vec<&str> = stack.states.iter().flatten().map(|name| state(*name)).chain(features).collect();
     all.sort_unstable();
     all.dedup();
     all

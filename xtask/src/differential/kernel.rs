@@ -167,6 +167,9 @@ impl Stage<'_> {
             let Some(running) = place.and_then(|place| self.running.get_mut(*place)) else { continue };
             if let Some(reply) = running.peer.receive(packet) {
                 let at_us = u64::try_from(running.began.elapsed().as_micros()).unwrap_or(u64::MAX);
+                // The rules find earlier replies by their times, so no two replies have the same one.
+                let after_us = running.record.sent.last().map_or(0, |last| last.at_us + 1);
+                let at_us = at_us.max(after_us);
                 running.record.sent.push(Sent { steps: running.record.outcomes.len(), at_us, reply });
             }
         }

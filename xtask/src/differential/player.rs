@@ -65,8 +65,8 @@ pub(crate) struct Record {
     pub(crate) sent: Vec<Sent>,
     /// Whether a step began much later than planned, because the machine was busy.
     pub(crate) is_late: bool,
-    /// The states of the application's connection after the steps. Only the stack's record has them.
-    pub(crate) states: Vec<StateName>,
+    /// The state of the application's connection after each step. Only the stack's record has them.
+    pub(crate) states: Vec<Option<StateName>>,
 }
 
 /// The ends of a dialogue's connection.

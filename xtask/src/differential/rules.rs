@@ -12,16 +12,18 @@ use super::compare::{Difference, Field, IMMEDIATE_US, Verdict, is_immediate};
 use super::dialogue::{AckNumber, Act, Call, Dialogue, PathError, PeerSegment, Step};
 use super::packet::{ACK, CWR, ECE, FIN, RST, SYN, TcpOption, URG};
 use super::player::{Outcome, Record, Reply, Sent};
-use acknowledgements::{ack_before_data, ack_delay, closed_timestamp, fin_ack, sack_at_ack};
-use closing::{closed_answer, mini_sack, reset_in_time_wait};
-use opening::{early_unreachable, path_mss, simultaneous_ack, simultaneous_end};
+use acknowledgements::{ack_before_data, ack_delay, closed_timestamp, duplicate_at_edge, fin_ack, sack_at_ack};
+use closing::{closed_answer, fin_beyond_window, mini_sack, reset_in_time_wait};
+use opening::{early_fin, early_unreachable, path_mss, send_early, simultaneous_ack, simultaneous_end};
 use push::push;
-use recovery::{deferral, spurious_timeout};
+use recovery::{
+    deferral, duplicate_growth, duplicate_undo, persist_restart, rtt_variance, spurious_timeout, timer_start,
+};
 use sender::{
-    ack_timestamp, challenge_limit, early_ack, early_fin, early_timestamp, fast_open_data, fast_open_option,
-    fast_open_room, growth_after_timeout, idle_path_error, old_ack, partial_segment, path_error_repeat, peers,
-    probe_backoff, probe_sample, sack_room, segment_boundaries, shrunk_edge, simultaneous_gap, steps_of, syn_ecn,
-    unreachable_backoff, urgent_mark, urgent_notice, window_fill, window_shrink, window_unit,
+    ack_timestamp, challenge_limit, early_ack, early_timestamp, fast_open_data, fast_open_option, fast_open_room,
+    growth_after_timeout, idle_path_error, old_ack, partial_segment, path_error_repeat, peers, probe_backoff,
+    probe_sample, sack_room, segment_boundaries, shrunk_edge, simultaneous_gap, steps_of, syn_ecn, unreachable_backoff,
+    urgent_mark, urgent_notice, window_fill, window_shrink, window_unit,
 };
 
 /// The records in which a difference was found.
@@ -38,7 +40,7 @@ pub(crate) struct Rule {
 }
 
 /// All rules, in the order in which they are tried.
-pub(crate) const RULES: [Rule; 60] = [
+pub(crate) const RULES: [Rule; 67] = [
     Rule { name: "window-size", judge: window_size },
     Rule { name: "push", judge: push },
     Rule { name: "sack-fin", judge: sack_fin },
@@ -99,6 +101,13 @@ pub(crate) const RULES: [Rule; 60] = [
     Rule { name: "sack-at-ack", judge: sack_at_ack },
     Rule { name: "simultaneous-ack", judge: simultaneous_ack },
     Rule { name: "spurious-timeout", judge: spurious_timeout },
+    Rule { name: "fin-beyond-window", judge: fin_beyond_window },
+    Rule { name: "duplicate-growth", judge: duplicate_growth },
+    Rule { name: "timer-start", judge: timer_start },
+    Rule { name: "duplicate-undo", judge: duplicate_undo },
+    Rule { name: "persist-restart", judge: persist_restart },
+    Rule { name: "duplicate-at-edge", judge: duplicate_at_edge },
+    Rule { name: "rtt-variance", judge: rtt_variance },
 ];
 
 /// Within this time, one host may delay an acknowledgement that the other sends at once.
@@ -155,6 +164,11 @@ fn has_fin(steps: &[Step]) -> bool {
 
 fn is_bare_ack(reply: &Reply) -> bool {
     reply.bits & !(ECE | CWR) == ACK && reply.len == 0
+}
+
+/// Whether a reply is an acknowledgement without data. It may announce urgent data that waits for the peer's window.
+fn is_empty_ack(reply: &Reply) -> bool {
+    reply.bits & !(ECE | CWR | URG) == ACK && reply.len == 0
 }
 
 /// The peer's segment that this reply answers, if the step before the reply is one.
@@ -390,13 +404,6 @@ fn small_path_mtu(context: &Context<'_>, difference: &Difference) -> Verdict {
     when(fields == Some(&[Field::DontFragment]) && context.dialogue.steps.iter().any(small), Verdict::Continue)
 }
 
-/// The stack takes data before the connection is open. A call on a kernel socket blocks.
-fn send_early(_: &Context<'_>, difference: &Difference) -> Verdict {
-    let early =
-        matches!(difference, Difference::Call { kernel: Some(Outcome::Blocked), stack: Some(Outcome::Bytes(_)), .. });
-    when(early, Verdict::Stop)
-}
-
 /// The kernel accepts a reset with the sequence number of the peer's FIN, as some other stacks send it.
 fn reset_after_fin(context: &Context<'_>, difference: &Difference) -> Verdict {
     let until = match difference {
@@ -420,7 +427,9 @@ fn reset_after_fin(context: &Context<'_>, difference: &Difference) -> Verdict {
 
 /// In CLOSING and LAST-ACK, a reset is an error of the kernel's socket. The stack's connection then ends without an error.
 fn reset_when_closing(context: &Context<'_>, difference: &Difference) -> Verdict {
-    let Difference::Call { step, kernel: Some(Outcome::Failed), stack: Some(Outcome::Refused) } = difference else {
+    let Difference::Call { step, kernel: Some(Outcome::Failed), stack: Some(Outcome::Refused | Outcome::End) } =
+        difference
+    else {
         return Verdict::Unexplained;
     };
     let steps = &context.dialogue.steps[..*step];
@@ -440,32 +449,44 @@ fn user_timeout(context: &Context<'_>, difference: &Difference) -> Verdict {
 
 /// The kernel also sends a challenge ACK for the acknowledgement of bytes from before the connection.
 fn ghost_ack(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let is_old = |segment: &PeerSegment| matches!(segment.ack, Some(AckNumber::All(more)) if more < 0);
+    // The limit of challenge ACKs was reached, and only the stack has accepted the data or the FIN of such a segment.
+    let has_accepted =
+        |steps: usize, end: u32| context.stack.sent.iter().any(|other| other.steps <= steps && other.reply.ack == end);
+    if let Difference::Call { step, .. } = difference {
+        let acked = context.kernel.sent.iter().rfind(|other| other.steps <= *step).map_or(0, |other| other.reply.ack);
+        let end = context.kernel.sent.iter().map(|other| other.reply.seq.wrapping_add(other.reply.len)).max();
+        let is_dropped = |segment: &PeerSegment| {
+            is_old(segment)
+                && end.is_none_or(|end| end <= 1)
+                && is_after(segment.end(), acked)
+                && has_accepted(*step, segment.end())
+        };
+        return when(peers(&context.dialogue.steps[..*step]).any(is_dropped), Verdict::Stop);
+    }
     let Some(sent) = kernel_reply(difference).filter(|sent| is_bare_ack(&sent.reply)) else {
         return Verdict::Unexplained;
     };
-    // The limit of challenge ACKs was reached, and only the stack has accepted the data or the FIN of such a segment.
-    let has_accepted =
-        |end: u32| context.stack.sent.iter().any(|other| other.steps <= sent.steps && other.reply.ack == end);
     let is_dropped = |segment: &PeerSegment| {
-        matches!(segment.ack, Some(AckNumber::All(more)) if more < 0)
-            && is_after(segment.end(), sent.reply.ack)
-            && has_accepted(segment.end())
+        is_old(segment) && is_after(segment.end(), sent.reply.ack) && has_accepted(sent.steps, segment.end())
     };
     if peers(&context.dialogue.steps[..sent.steps - 1]).any(is_dropped) {
         return Verdict::Stop;
     }
     let Some(last) = last_peer(context, sent) else { return Verdict::Unexplained };
-    let is_old = matches!(last.ack, Some(AckNumber::All(more)) if more < 0);
     // The stack accepts the data of the segment.
-    when(is_old, if last.len > 0 || last.flags & FIN != 0 { Verdict::Stop } else { Verdict::SkipKernel })
+    when(is_old(last), if last.len > 0 || last.flags & FIN != 0 { Verdict::Stop } else { Verdict::SkipKernel })
 }
 
 /// The kernel repeats its SYN as soon as the peer acknowledges a wrong number.
 fn syn_retry(context: &Context<'_>, difference: &Difference) -> Verdict {
     let Some(sent) = kernel_reply(difference) else { return Verdict::Unexplained };
     let wrong_ack = recent_peers(context, sent).any(|segment| segment.bits() & (SYN | ACK) == ACK);
-    // The kernel's later SYNs come earlier too.
-    when(sent.reply.bits & (SYN | ACK) == SYN && wrong_ack, Verdict::Stop)
+    // In a simultaneous open, it repeats the SYN-ACK. The kernel's later SYNs come earlier too.
+    let is_active = matches!(context.dialogue.steps.first(), Some(Step { act: Act::Call(Call::Connect), .. }));
+    let is_repeated = sent.reply.bits & ACK != 0 && is_active && !is_immediate(context.kernel, sent);
+    let repeats = sent.reply.bits & (SYN | ACK) == SYN || sent.reply.bits & SYN != 0 && is_repeated;
+    when(repeats && wrong_ack, Verdict::Stop)
 }
 
 /// In a simultaneous open, the kernel's SYN-ACK has options that the peer has not offered.

@@ -68,7 +68,7 @@ pub(crate) fn play(dialogue: &Dialogue, ends: Ends, begun_us: &[u64]) -> Record 
         host.record.outcomes.push(outcome);
         host.collect();
         let state = host.connection.and_then(|id| host.stack.tcp_state(id).ok());
-        host.record.states.extend(state);
+        host.record.states.push(state);
     }
     host.record
 }

@@ -11,7 +11,8 @@ use super::buffer::{ByteQueue, Heap, Storage};
 use super::config::{Config, ConfigError};
 use super::fast_path::Eligible;
 use super::initial::Initial;
-use super::opening::{Agreed, Base, Early, SynReceived, SynReceivedNext, SynSent, SynSentNext, segment_bytes};
+use super::opening::{Agreed, Base, Early, SynReceived, SynReceivedNext, SynSent, SynSentNext};
+use super::plpmtud::segment_bytes;
 use super::receiver::AckDue;
 use super::synchronized::{Arrival, Phase, Synchronized, Transition};
 use super::time_wait::{TimeWait, TimeWaitAnswer};
@@ -122,8 +123,7 @@ pub struct Ports {
 /// assert_eq!((server.receive(now, &mut received), &received), (5, b"hello"));
 /// # Ok::<(), siga_stack::tcp::ConfigError>(())
 /// ```
-// The fields that every segment uses come first, next to each other, so that they share cache lines. These lines are often not in
-// the CPU cache, and each of them then has to be loaded from memory (decision 011).
+// The fields that every segment uses come first, so that they share cache lines, which often have to be loaded (decision 011).
 #[derive(Debug)]
 #[repr(C)]
 pub struct Connection<S: Storage = Heap> {

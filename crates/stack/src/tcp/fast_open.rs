@@ -266,6 +266,7 @@ impl Synchronized {
             return Err(TcpDrop::AckUnacceptable);
         }
         base.fast_open = None;
+        let echo_rtt = base.echo_rtt(now, header).filter(|_| self.timestamps);
         let snd = &mut self.snd;
         (snd.rto_from, snd.pto_from, snd.progress_at) = (now, now, now);
         match attempt.first_sent {
@@ -273,7 +274,11 @@ impl Synchronized {
             Some(_) if !attempt.repeated && ack.after(snd.una) => {}
             Some(sent) if !attempt.repeated => snd.rtt.sample(now, now.since(sent)),
             Some(_) | None => {
-                snd.rtt.lost_syn();
+                // The echoed timestamp shows which SYN-ACK the peer has answered.
+                match echo_rtt {
+                    Some(rtt) => snd.rtt.sample(now, rtt),
+                    None => snd.rtt.lost_syn(),
+                }
                 // A client in SYN-SENT drops data. It has therefore dropped everything that arrived before this SYN-ACK.
                 if ack == snd.una {
                     snd.repeat_all(now);

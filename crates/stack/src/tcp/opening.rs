@@ -6,7 +6,7 @@ use super::connection::Ports;
 use super::ecn_mode::EcnMode;
 use super::fast_open::{FastOpen, FastOpenSyn};
 use super::initial::Initial;
-use super::plpmtud::Sizes;
+use super::plpmtud::{Sizes, segment_bytes};
 use super::receiver::{self, Receiver};
 use super::rtt::Rtt;
 use super::sender::{self, Sender};
@@ -50,7 +50,7 @@ impl Base {
     }
 
     /// Returns the RTT according to the timestamp that a segment echoes.
-    fn echo_rtt(&self, now: Instant, header: &Header) -> Option<Duration> {
+    pub(super) fn echo_rtt(&self, now: Instant, header: &Header) -> Option<Duration> {
         let echo = header.options.timestamps?.echo;
         let ms = super::echo_ms(now, self.initial.timestamp_offset, echo)?;
         Some(Duration::from_millis(ms.max(1)))
@@ -502,12 +502,6 @@ impl SynReceived {
     }
 }
 
-/// Returns the payload of a full segment in bytes: the MSS less the options that every segment carries (RFC 6691).
-pub(super) fn segment_bytes(mss: u16, timestamps: bool) -> u32 {
-    let mss = mss.max(TCP_SEGMENT_BYTES_MIN);
-    u32::from(mss) - if timestamps { 12 } else { 0 }
-}
-
 /// The result of the handshake, from which the open connection starts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Agreed {
@@ -550,6 +544,7 @@ impl Agreed {
             // initial window is then one segment.
             initial_window_segments: if attempt.retries > 1 { 1 } else { u32::from(config.initial_window_segments) },
             window: *window,
+            window_max: (*window).max(if attempt.passive { 0 } else { peer.window.into() }),
             window_seq: peer.irs,
             scale: peer.options.window_scale.unwrap_or(0),
             sack: peer.options.sack_permitted,

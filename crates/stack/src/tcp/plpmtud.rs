@@ -8,10 +8,9 @@
 //! sent only with data that is sent anyway.
 
 use super::Belief;
-use super::opening::segment_bytes;
 use super::recovery::Recovery;
 use super::sender::{Chunk, Sender};
-use crate::limits::{PATH_MTU_AGE, TCP_BLACK_HOLE_TIMEOUTS, TCP_PATH_PROBES_MAX};
+use crate::limits::{PATH_MTU_AGE, TCP_BLACK_HOLE_TIMEOUTS, TCP_PATH_PROBES_MAX, TCP_SEGMENT_BYTES_MIN};
 use crate::time::Instant;
 use crate::wire::tcp::{Block, SeqNumber};
 
@@ -83,6 +82,12 @@ pub(super) enum Larger {
     /// A probe is due, but cwnd has no room for it yet. All other segments wait until the probe is sent.
     Wait,
     Probe(Chunk),
+}
+
+/// Returns the payload of a full segment in bytes: the MSS less the options that every segment carries (RFC 6691).
+pub(super) fn segment_bytes(mss: u16, timestamps: bool) -> u32 {
+    let mss = mss.max(TCP_SEGMENT_BYTES_MIN);
+    u32::from(mss) - if timestamps { 12 } else { 0 }
 }
 
 impl PathSearch {

@@ -395,17 +395,17 @@ impl Sender {
         }
     }
 
-    /// Reduces cwnd without entering recovery. This reduction cannot be undone.
+    /// Reduces cwnd without entering recovery, and without undo. As in Linux, an outstanding tail-loss probe then causes no reduction.
     fn reduce_at_once(&mut self, now: Instant) {
         let window = self.congestion_window();
         let in_flight = self.pipe();
         if let Control::Bbr(bbr) = &mut self.control {
             bbr.mark(now, in_flight);
-            self.cwr_due = self.ecn;
+            (self.cwr_due, self.tail_probe) = (self.ecn, None);
             return;
         }
         self.ssthresh = self.control().reduce(window);
-        (self.cwnd, self.cwr_due, self.undo) = (self.cwnd.min(self.ssthresh), self.ecn, None);
+        (self.cwnd, self.cwr_due, self.undo, self.tail_probe) = (self.cwnd.min(self.ssthresh), self.ecn, None, None);
     }
 
     /// Changes the payload of a full segment to `bytes`. If it becomes smaller, all outstanding segments are retransmitted at

@@ -54,6 +54,8 @@ pub(super) struct Start {
     pub(super) sizes: Sizes,
     pub(super) initial_window_segments: u32,
     pub(super) window: u32,
+    /// The largest window that the peer has offered. As in Linux, that of a SYN counts only if this side has opened the connection.
+    pub(super) window_max: u32,
     pub(super) window_seq: SeqNumber,
     pub(super) scale: u8,
     pub(super) sack: bool,
@@ -178,7 +180,7 @@ impl Sender {
             fin: false,
             urgent: None,
             window: start.window,
-            window_max: start.window,
+            window_max: start.window_max,
             wl1: start.window_seq,
             wl2: start.first,
             scale: start.scale,
@@ -369,6 +371,13 @@ impl Sender {
         let chunk = fresh.or_else(|| {
             let Block { start, end } = self.board.tail()?;
             let start = start.later(end - max.min(end.since(start)));
+            // As in Linux, only the first outstanding segment is sent again beyond the edge of a window that has shrunk.
+            let edge = self.una + self.window;
+            if start != self.una && start.at_or_after(edge) {
+                self.rtt.fresh = false;
+                return None;
+            }
+            let max = if start == self.una { max } else { max.min(edge.since(start)) };
             self.board.cut_tail(start);
             Some(self.repeat(now, Block { start, end }, max))
         })?;

@@ -9,7 +9,6 @@ use super::opening::Base;
 use super::receiver::{AckDue, Receiver, Text};
 use super::send_marks::Timing;
 use super::sender::{Ack, Chunk, Sender};
-use super::time_wait::TimeWait;
 use super::{Effect, Failure, Placement, Segment};
 use crate::drops::TcpDrop;
 use crate::limits::TCP_ORPHAN_RETRIES;
@@ -191,8 +190,13 @@ impl Synchronized {
             return Err(if ack.after(self.snd.nxt) { TcpDrop::AckUnsent } else { TcpDrop::AckOld });
         }
         let timestamps = header.options.timestamps.filter(|_| self.timestamps);
-        self.note_arrival(now);
-        if ack.before(self.snd.una) {
+        let is_next = segment.payload_bytes > 0 && header.seq == self.rcv.nxt;
+        let is_old = ack.before(self.snd.una);
+        // As in Linux, an old acknowledgement restarts the keepalive timer only if it comes with the next data.
+        if !is_old || is_next {
+            self.note_arrival(now);
+        }
+        if is_old {
             return Ok(());
         }
         // As in Linux, an old acknowledgement does not update TS.Recent.
@@ -200,7 +204,7 @@ impl Synchronized {
             self.rcv.note_timestamp(now, header.seq, timestamps);
         }
         let echo_ms = timestamps.and_then(|t| super::echo_ms(now, base.initial.timestamp_offset, t.echo));
-        if let Some(ms) = echo_ms.filter(|_| segment.payload_bytes > 0 && header.seq == self.rcv.nxt) {
+        if let Some(ms) = echo_ms.filter(|_| is_next) {
             self.rcv.sample_rtt(segment.len(), ms);
         }
         let delivered = self.snd.counts.delivered;
@@ -566,20 +570,6 @@ impl Synchronized {
         self.reader_gone = true;
         self.shutdown(now);
         self.bound_fin_wait(now, base);
-    }
-
-    pub(super) fn time_wait(&self, now: Instant, base: &Base) -> TimeWait {
-        TimeWait {
-            ports: base.ports,
-            snd_nxt: self.snd.nxt,
-            rcv_nxt: self.rcv.nxt,
-            recent: self.timestamps.then(|| self.rcv.recent()),
-            timestamp_offset: base.initial.timestamp_offset,
-            lasts: base.config.time_wait,
-            // RFC 9293 MUST-13: TIME-WAIT lasts two maximum segment lifetimes (MSL).
-            until: now + base.config.time_wait,
-            silent_until: Instant::default(),
-        }
     }
 }
 

@@ -124,10 +124,15 @@ impl Dialogue {
 
     /// From SYN-SENT, the SYN being out.
     fn connecting(config: Config) -> Self {
+        Self::connecting_with(config, "S 1000:1000")
+    }
+
+    /// The same, with this SYN.
+    fn connecting_with(config: Config, syn: &str) -> Self {
         let now = Instant::from_ns(1_000_000_000);
         let mut dialogue =
             Self::begin(Connection::connect(now, config, Ports { local: 1, remote: 2 }, initial(1_000)).unwrap());
-        dialogue.sends(&["S 1000:1000"]);
+        dialogue.sends(&[syn]);
         dialogue
     }
 

@@ -5,6 +5,8 @@
 //! segments.
 
 use super::connection::Ports;
+use super::opening::Base;
+use super::synchronized::Synchronized;
 use crate::drops::TcpDrop;
 use crate::limits::TCP_CHALLENGE_MS_MIN;
 use crate::time::{Duration, Instant};
@@ -129,5 +131,21 @@ impl TimeWait {
         header.options.timestamps =
             self.recent.map(|echo| Timestamps { value: super::timestamp(now, self.timestamp_offset), echo });
         header
+    }
+}
+
+impl Synchronized {
+    pub(super) fn time_wait(&self, now: Instant, base: &Base) -> TimeWait {
+        TimeWait {
+            ports: base.ports,
+            snd_nxt: self.snd.nxt,
+            rcv_nxt: self.rcv.nxt,
+            recent: self.timestamps.then(|| self.rcv.recent()),
+            timestamp_offset: base.initial.timestamp_offset,
+            lasts: base.config.time_wait,
+            // RFC 9293 MUST-13: TIME-WAIT lasts two maximum segment lifetimes (MSL).
+            until: now + base.config.time_wait,
+            silent_until: Instant::default(),
+        }
     }
 }

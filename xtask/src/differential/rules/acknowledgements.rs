@@ -3,13 +3,14 @@
 use super::sender::{echo, offers, peers, steps_of, without_echo};
 use super::{
     ACK, ACK_DELAY_MS, Act, Call, Context, Difference, FIN, Field, PeerSegment, RST, SYN, Sent, Step, Verdict, has_fin,
-    is_after, is_bare_ack, is_immediate, kernel_reply, only_late, recent_peers, replies, stack_reply, when,
+    is_after, is_bare_ack, is_empty_ack, is_immediate, kernel_reply, only_late, recent_peers, replies, sack_blocks,
+    stack_reply, when, without_sack,
 };
 
 /// The kernel delays the acknowledgement of the peer's FIN, so that it can go with data or the FIN of this side.
 pub(super) fn fin_ack(context: &Context<'_>, difference: &Difference) -> Verdict {
     let answers_fin = |sent: &&Sent| recent_peers(context, sent).any(|segment| segment.flags & FIN != 0);
-    if let Some(sent) = kernel_reply(difference).filter(|sent| is_bare_ack(&sent.reply)) {
+    if let Some(sent) = kernel_reply(difference).filter(|sent| is_empty_ack(&sent.reply)) {
         let same = |other: &Sent| (other.reply.seq, other.reply.ack) == (sent.reply.seq, sent.reply.ack);
         let is_delayed = |other: &Sent| other.steps < sent.steps || !is_immediate(context.kernel, sent);
         let before = |other: &Sent| {
@@ -33,7 +34,7 @@ pub(super) fn fin_ack(context: &Context<'_>, difference: &Difference) -> Verdict
     };
     when(
         stack_reply(difference)
-            .filter(|sent| is_bare_ack(&sent.reply) && answers_fin(sent))
+            .filter(|sent| is_empty_ack(&sent.reply) && answers_fin(sent))
             .is_some_and(|sent| !kernel_reply(difference).is_some_and(|kernel| is_earlier(kernel, sent))),
         Verdict::SkipStack,
     )
@@ -93,6 +94,18 @@ pub(super) fn ack_delay(context: &Context<'_>, difference: &Difference) -> Verdi
     if are_bare && only_late(fields) && is_near && !answer_other_steps {
         return Verdict::Continue;
     }
+    // The stack has reported a duplicate at once, and the kernel reports it with its late acknowledgement.
+    let is_reported = |early: &Sent| {
+        let waited_us = kernel.at_us.saturating_sub(early.at_us);
+        is_bare_ack(&early.reply)
+            && early.reply.ack == kernel.reply.ack
+            && waited_us < u64::from(ACK_DELAY_MS) * 1_000
+            && sack_blocks(&early.reply) == sack_blocks(&kernel.reply)
+    };
+    if fields[..] == [Field::Options] && without_sack(&kernel.reply) == without_sack(&stack.reply) {
+        let earlier = || context.stack.sent.iter().filter(|early| early.steps < stack.steps);
+        return when(sack_blocks(&stack.reply).is_none() && earlier().any(is_reported), Verdict::Continue);
+    }
     if covers(kernel, stack) {
         return Verdict::SkipStack;
     }
@@ -118,9 +131,10 @@ pub(super) fn closed_timestamp(context: &Context<'_>, difference: &Difference) -
     let Some(close) = steps.iter().position(|step| step.act == Act::Call(Call::Close)) else {
         return Verdict::Unexplained;
     };
-    // The stack echoes a later acknowledgement without data, and the rest is equal.
+    // The stack echoes a later segment without new data, and the rest is equal.
     let is_later = |segment: &PeerSegment| {
-        let is_bare = segment.len == 0 && segment.flags & (SYN | FIN | RST) == 0 && segment.ack.is_some();
+        let has_nothing = segment.len == 0 || !is_after(segment.end(), kernel.ack);
+        let is_bare = has_nothing && segment.flags & (SYN | FIN | RST) == 0 && segment.ack.is_some();
         is_bare && segment.timestamp.is_some_and(|timestamp| timestamp.value == ours)
     };
     let explained = is_after(ours, theirs) && peers(&steps[close..]).any(is_later) && !has_fin(steps);
@@ -136,4 +150,16 @@ pub(super) fn sack_at_ack(context: &Context<'_>, difference: &Difference) -> Ver
         segment.sack.iter().any(|(start, end)| *start == acked && is_after(*end, acked))
     };
     when(has_data && offers(context, steps_of(difference)).any(contradicts), Verdict::Stop)
+}
+
+/// The kernel stores a duplicate as new data if it begins at the end of a stored segment, so it does not report it. Only the next stored
+/// segment contains its bytes.
+pub(super) fn duplicate_at_edge(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Some((kernel, stack, [Field::Options])) = replies(difference) else { return Verdict::Unexplained };
+    let Some([(start, end), rest @ ..]) = sack_blocks(stack).map(Vec::as_slice) else { return Verdict::Unexplained };
+    let is_duplicate = rest.first().is_some_and(|(first, last)| first <= start && end <= last);
+    let is_unreported = sack_blocks(kernel).is_some_and(|blocks| blocks.as_slice() == rest);
+    let earlier = &context.dialogue.steps[..steps_of(difference).saturating_sub(1)];
+    let at_edge = peers(earlier).any(|segment| segment.end() == *start && is_after(segment.seq, stack.ack));
+    when(is_duplicate && is_unreported && at_edge && without_sack(kernel) == without_sack(stack), Verdict::Continue)
 }

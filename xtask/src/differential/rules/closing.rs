@@ -2,9 +2,9 @@
 
 use super::super::compare::{Difference, Field, Verdict};
 use super::super::dialogue::{AckNumber, Act, Call, PeerSegment, Step};
-use super::super::packet::{ACK, ECE, FIN, RST, SYN};
+use super::super::packet::{ACK, ECE, FIN, PSH, RST, SYN};
 use super::super::player::{Record, Sent};
-use super::sender::{peers, steps_of};
+use super::sender::{peers, steps_of, window_edges};
 use super::{
     Context, has_fin, is_after, is_bare_ack, is_immediate, kernel_reply, last_peer, replies, sack_blocks, stack_reply,
     when, without_sack,
@@ -27,7 +27,7 @@ pub(super) fn closed_answer(context: &Context<'_>, difference: &Difference) -> V
     let is_closed = has_closed(sent.steps);
     let is_wrong = |segment: &PeerSegment| match segment.ack {
         Some(AckNumber::At(ack)) => ack > sent.reply.seq,
-        Some(AckNumber::All(more)) => more < 0,
+        Some(AckNumber::All(more)) => more != 0,
         None => false,
     };
     let explained = |segment: &PeerSegment| segment.ack.is_some() && (segment.len > 0 || is_wrong(segment));
@@ -77,12 +77,21 @@ pub(super) fn reset_in_time_wait(context: &Context<'_>, difference: &Difference)
     };
     let is_closed = |record: &Record| record.sent.iter().any(|sent| sent.reply.bits & FIN != 0);
     // In FIN-WAIT-2, both hosts accept a reset with RCV.NXT.
-    let acked =
-        context.stack.sent.iter().rfind(|sent| sent.reply.bits & (ACK | RST) == ACK).map_or(0, |sent| sent.reply.ack);
+    let is_answer = |sent: &&Sent| sent.steps <= steps.len() && sent.reply.bits & (ACK | RST) == ACK;
+    let acked = context.stack.sent.iter().rfind(is_answer).map_or(0, |sent| sent.reply.ack);
     let is_other = |segment: &PeerSegment| has_fin(steps) || is_after(segment.seq, acked);
     let is_reset = peers(&steps[fin..]).any(|segment| segment.flags & RST != 0 && is_other(segment));
     let answers = kernel_reply(difference).is_some_and(|sent| sent.reply.bits & RST != 0)
         || matches!(difference, Difference::OnlyStack(sent) if is_bare_ack(&sent.reply))
         || matches!(difference, Difference::Reply { kernel, .. } if kernel.reply.bits & SYN != 0);
     when(answers && is_reset && is_closed(context.kernel) && is_closed(context.stack), Verdict::Stop)
+}
+
+/// The kernel sends its FIN with data that fills the peer's window, although the FIN lies beyond the window.
+pub(super) fn fin_beyond_window(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Some((kernel, stack, [Field::Bits])) = replies(difference) else { return Verdict::Unexplained };
+    let is_only = (kernel.bits ^ stack.bits) & !PSH == FIN && kernel.bits & FIN != 0;
+    let end = kernel.seq.wrapping_add(kernel.len);
+    let fills = window_edges(context, steps_of(difference)).last() == Some(end);
+    when(is_only && kernel.len > 0 && fills, Verdict::Stop)
 }

@@ -6,7 +6,7 @@ use super::super::packet::{ACK, CWR, ECE, FIN, RST, SYN, TcpOption, URG};
 use super::super::player::{Outcome, Record, Reply, Sent};
 use super::{
     CHALLENGE_LIMIT_US, Context, ECHO_STEP_MAX, IMMEDIATE_US, SCALE_UNIT, has_fin, has_timestamps, is_after,
-    is_bare_ack, is_immediate, kernel_reply, last_peer, replies, sack_blocks, stack_reply, when,
+    is_bare_ack, is_empty_ack, is_immediate, kernel_reply, last_peer, replies, sack_blocks, stack_reply, when,
 };
 
 /// The options without the TSecr.
@@ -60,17 +60,20 @@ pub(super) fn early_timestamp(context: &Context<'_>, difference: &Difference) ->
             && segment.timestamp.is_some_and(|timestamp| timestamp.echo.is_some_and(|echo| echo != 0))
     };
     let stays = before().all(|sent| sent.reply.bits & RST != 0 || (sent.reply.ack <= opening && sent.reply.len == 0));
+    // The kernel answers a segment without ACK bit, or one that opens the connection, only because of its timestamp.
+    let lacks_ack = |segment: &PeerSegment| segment.bits() & (ACK | SYN | RST) == 0;
+    let answers = |kernel: &Sent| {
+        let has_reason = has_other || last_peer(context, kernel).is_some_and(lacks_ack);
+        is_bare_ack(&kernel.reply) && has_reason && is_immediate(context.kernel, kernel)
+    };
     // The kernel is still in SYN-RECEIVED, and the stack is not.
     let is_behind = match difference {
         Difference::Call { kernel, .. } => matches!(kernel, Some(Outcome::Blocked | Outcome::NoSocket)),
-        Difference::Reply { kernel, stack, .. } => kernel.reply.bits & SYN != 0 || stack.reply.ack != kernel.reply.ack,
-        Difference::OnlyKernel(kernel) => {
-            // The kernel answers a segment without ACK bit, or one that opens the connection, only because of its timestamp.
-            let lacks_ack = |segment: &PeerSegment| segment.bits() & (ACK | SYN | RST) == 0;
-            let has_reason = has_other || last_peer(context, kernel).is_some_and(lacks_ack);
-            let answers = is_bare_ack(&kernel.reply) && has_reason && is_immediate(context.kernel, kernel);
-            kernel.reply.bits & (SYN | RST) != 0 || answers
+        Difference::Reply { kernel, stack, .. } => {
+            let is_earlier = kernel.steps < stack.steps && answers(kernel);
+            kernel.reply.bits & SYN != 0 || stack.reply.ack != kernel.reply.ack || is_earlier
         }
+        Difference::OnlyKernel(kernel) => kernel.reply.bits & (SYN | RST) != 0 || answers(kernel),
         Difference::OnlyStack(_) => true,
     };
     when(is_behind && is_passive && stays && (has_other || peers(steps).any(is_wrong)), Verdict::Stop)
@@ -143,7 +146,8 @@ pub(super) fn urgent_notice(context: &Context<'_>, difference: &Difference) -> V
     }
     let Some(sent) = stack_reply(difference).filter(notices) else { return Verdict::Unexplained };
     let last = context.dialogue.steps[..sent.steps].last();
-    when(matches!(last, Some(Step { act: Act::Call(Call::SendUrgent(_)), .. })), Verdict::SkipStack)
+    let is_urgent = matches!(last, Some(Step { act: Act::Call(Call::SendUrgent(_)), .. }));
+    when(is_urgent && is_immediate(context.stack, sent), Verdict::SkipStack)
 }
 
 /// The kernel shortens a segment so that SACK blocks fit in.
@@ -154,7 +158,7 @@ pub(super) fn sack_room(_: &Context<'_>, difference: &Difference) -> Verdict {
     when(is_shorter && fields.contains(&Field::Len), Verdict::Stop)
 }
 
-/// Without timestamps, the kernel sends a tail-loss probe although there was no RTT sample since the probe before it.
+/// The kernel sends a tail-loss probe although there was no RTT sample since the probe before it.
 pub(super) fn probe_sample(context: &Context<'_>, difference: &Difference) -> Verdict {
     let Some(sent) = kernel_reply(difference).filter(|sent| sent.reply.len > 0 || sent.reply.bits & FIN != 0) else {
         return Verdict::Unexplained;
@@ -163,18 +167,22 @@ pub(super) fn probe_sample(context: &Context<'_>, difference: &Difference) -> Ve
     let earlier = || context.stack.sent.iter().filter(|other| other.at_us < sent.at_us && other.reply.len > 0);
     let was_repeated =
         earlier().enumerate().any(|(at, other)| earlier().take(at).any(|first| first.reply.seq == other.reply.seq));
-    when(is_timer && (was_repeated || is_first_probe(context, sent)) && !has_timestamps(&sent.reply), Verdict::Stop)
+    // An acknowledgement with TSecr 0 gives no sample either.
+    let is_unsampled = |segment: &PeerSegment| segment.timestamp.is_some_and(|timestamp| timestamp.echo == Some(0));
+    let lacks_echo =
+        !has_timestamps(&sent.reply) || offers(context, sent.steps).last().is_some_and(|(last, ..)| is_unsampled(last));
+    when(is_timer && (was_repeated || is_first_probe(context, sent)) && lacks_echo, Verdict::Stop)
 }
 
-/// Whether the kernel sends a segment again after the initial RTO on a connection without a sample, because both hosts have repeated
+/// Whether the kernel sends a probe after the initial RTO on a connection without a sample, because both hosts have repeated
 /// their SYN-ACK. The stack waits for three seconds then (RFC 6298 section 5.7).
 fn is_first_probe(context: &Context<'_>, sent: &Sent) -> bool {
     const INITIAL_RTO_US: std::ops::Range<u64> = 990_000..1_100_000;
     let is_repeated =
         |record: &Record| record.sent.iter().filter(|other| other.reply.bits & (SYN | ACK) == SYN | ACK).count() > 1;
-    let is_first = |other: &&Sent| other.reply.seq == sent.reply.seq && other.reply.bits == sent.reply.bits;
-    let first = context.kernel.sent.iter().find(is_first);
-    let waits = first.is_some_and(|first| INITIAL_RTO_US.contains(&(sent.at_us - first.at_us)));
+    let is_text = |other: &Sent| other.reply.len > 0 || other.reply.bits & FIN != 0;
+    let last = context.kernel.sent.iter().rfind(|other| other.at_us < sent.at_us && is_text(other));
+    let waits = last.is_some_and(|last| INITIAL_RTO_US.contains(&(sent.at_us - last.at_us)));
     waits && is_repeated(context.kernel) && is_repeated(context.stack)
 }
 
@@ -349,10 +357,10 @@ pub(super) fn early_ack(context: &Context<'_>, difference: &Difference) -> Verdi
 pub(super) fn window_shrink(context: &Context<'_>, difference: &Difference) -> Verdict {
     let is_data = |sent: &&Sent| sent.reply.len > 0 || sent.reply.bits & FIN != 0;
     let Some(sent) = kernel_reply(difference).filter(is_data) else { return Verdict::Unexplained };
-    let offers: Vec<_> = offers(context, sent.steps).filter(|(segment, ..)| segment.flags & SYN == 0).collect();
+    let offers: Vec<_> = offers(context, sent.steps).collect();
     let is_smaller = |(place, (segment, acked, window)): (usize, &(&PeerSegment, u32, u32))| {
         let larger = |(other, other_acked, other_window): &(&PeerSegment, u32, u32)| {
-            other.end() == segment.seq && other_acked == acked && other_window > window
+            other.seq == segment.seq && other_acked == acked && other_window > window
         };
         *window > 0 && offers[..place].iter().any(larger)
     };
@@ -405,7 +413,7 @@ pub(super) fn shrunk_edge(context: &Context<'_>, difference: &Difference) -> Ver
 
 /// After a timeout without a later RTT sample, the kernel doubles the time before a window probe twice as often.
 pub(super) fn probe_backoff(context: &Context<'_>, difference: &Difference) -> Verdict {
-    let Some(sent) = stack_reply(difference).filter(|sent| is_bare_ack(&sent.reply)) else {
+    let Some(sent) = stack_reply(difference).filter(|sent| is_empty_ack(&sent.reply)) else {
         return Verdict::Unexplained;
     };
     let next = context.stack.sent.iter().filter(|other| other.at_us < sent.at_us).map(|other| other.reply.seq).max();
@@ -450,17 +458,6 @@ pub(super) fn syn_ecn(context: &Context<'_>, difference: &Difference) -> Verdict
     when(is_repeated && marks_only, Verdict::Stop)
 }
 
-/// In a simultaneous open, the kernel sends the FIN of a close in SYN-RECEIVED.
-pub(super) fn early_fin(context: &Context<'_>, difference: &Difference) -> Verdict {
-    let Some(sent) = kernel_reply(difference).filter(|sent| sent.reply.bits & FIN != 0) else {
-        return Verdict::Unexplained;
-    };
-    let steps = &context.dialogue.steps[..sent.steps];
-    let is_open = peers(steps).any(|segment| segment.ack.is_some() && segment.flags & RST == 0);
-    let is_active = matches!(steps.first(), Some(Step { act: Act::Call(Call::Connect | Call::ConnectWith(_)), .. }));
-    when(is_active && !is_open, Verdict::Stop)
-}
-
 /// A report that the peer cannot be reached takes back one doubling of the kernel's retransmission timeout.
 pub(super) fn unreachable_backoff(context: &Context<'_>, difference: &Difference) -> Verdict {
     let Some(sent) = kernel_reply(difference) else { return Verdict::Unexplained };
@@ -471,7 +468,9 @@ pub(super) fn unreachable_backoff(context: &Context<'_>, difference: &Difference
     };
     let is_repeated = context.kernel.sent.iter().filter(same).count() > 1;
     let is_earlier = stack_reply(difference).is_none_or(|stack| stack.at_us > sent.at_us);
-    when(reported && is_repeated && is_earlier && !is_immediate(context.kernel, sent), Verdict::Stop)
+    // The shorter timeout may have passed already when the report arrives.
+    let is_now = context.dialogue.steps[..sent.steps].last().is_some_and(is_report);
+    when(reported && is_repeated && is_earlier && (is_now || !is_immediate(context.kernel, sent)), Verdict::Stop)
 }
 
 /// The acknowledgement number and the window in bytes of each segment of the peer in these steps, as the kernel sees them.
@@ -483,8 +482,13 @@ pub(super) fn offers<'a>(
     let scale = peers(&context.dialogue.steps).find_map(|segment| segment.window_scale).unwrap_or(0).min(14);
     context.dialogue.steps[..steps].iter().enumerate().filter_map(move |(at, step)| {
         let Act::Peer(segment) = &step.act else { return None };
-        let sent_before = context.kernel.sent.iter().filter(|other| other.steps <= at);
-        let end = sent_before.map(end_of).max().unwrap_or(1).max(1);
+        let sent_before = || context.kernel.sent.iter().filter(|other| other.steps <= at);
+        let end = sent_before().map(end_of).max().unwrap_or(1).max(1);
+        // Both hosts drop a segment that ends before what they have acknowledged.
+        let answer = sent_before().rfind(|other| other.reply.bits & (ACK | RST) == ACK);
+        if segment.flags & SYN == 0 && answer.is_some_and(|answer| is_after(answer.reply.ack, segment.end())) {
+            return None;
+        }
         let acked = match segment.ack? {
             // Both hosts drop an acknowledgement of data that was not sent. A FIN has a number, too.
             AckNumber::At(ack) if is_after(ack, end.wrapping_add(1)) => return None,

@@ -444,3 +444,19 @@ fn a_delayed_acknowledgement_of_the_syn_ack_gives_no_sample_if_it_acknowledges_d
         assert_eq!(dialogue.connection.info().unwrap().rtt, Some(Duration::from_millis(sample_ms)));
     }
 }
+
+#[test]
+fn the_timestamp_of_a_repeated_syn_ack_gives_an_rtt_sample() {
+    let mut dialogue = Dialogue::begin(server(Config::LINUX, "S 5000:5100 mss 1000 ts 1 0", None));
+    dialogue.sends(&["S 1000:1000 ack 5101"]);
+    dialogue.timeout();
+    dialogue.sends(&["S 1000:1000 ack 5101"]);
+    let echo = dialogue.last[0].options.timestamps.unwrap().value;
+    dialogue.after(300);
+    dialogue.gets(&format!("- 5101:5101 ack 1001 ts 2 {echo}"));
+    assert_eq!(dialogue.connection.info().unwrap().rtt, Some(ms(300)));
+    dialogue.write(100);
+    dialogue.sends(&["- 1001:1101 ack 5101"]);
+    assert_eq!(dialogue.timeout(), ms(900));
+    dialogue.ends();
+}

@@ -478,3 +478,83 @@ fn an_answer_to_a_window_probe_restarts_the_persist_timer() {
     dialogue.sends(&["- 1000:1000 ack 5001"]);
     dialogue.ends();
 }
+
+#[test]
+fn an_old_acknowledgement_does_not_restart_the_keepalive_timer() {
+    let mut dialogue = Dialogue::established(minute());
+    dialogue.write(100);
+    dialogue.sends(&["- 1001:1101 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 1101");
+    dialogue.after(50_000);
+    dialogue.gets("- 5001:5001 ack 1001");
+    assert_eq!(dialogue.timeout(), Duration::from_secs(10));
+    dialogue.sends(&["- 1100:1100 ack 5001"]);
+    // New data restarts it.
+    dialogue.gets("- 5001:5101 ack 1001");
+    dialogue.read(100);
+    dialogue.after(1_000);
+    dialogue.sends(&["- 1101:1101 ack 5101"]);
+    assert_eq!(dialogue.timeout(), Duration::from_secs(59));
+    dialogue.ends();
+}
+
+#[test]
+fn a_tail_loss_probe_is_not_sent_beyond_a_window_that_has_shrunk() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.write(3_000);
+    dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001", "- 3001:4001 ack 5001"]);
+    dialogue.after(20);
+    dialogue.gets("- 5001:5001 ack 2001 win 500");
+    dialogue.timeout();
+    dialogue.sends(&[]);
+    // The retransmission timeout sends the first outstanding segment.
+    dialogue.timeout();
+    dialogue.sends(&["- 2001:3001 ack 5001"]);
+    dialogue.ends();
+    // A window whose edge lies in the last segment limits this segment.
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.write(3_000);
+    dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001", "- 3001:4001 ack 5001"]);
+    dialogue.after(20);
+    dialogue.gets("- 5001:5001 ack 2001 win 1500");
+    dialogue.timeout();
+    dialogue.sends(&["- 3001:3501 ack 5001"]);
+    dialogue.ends();
+}
+
+#[test]
+fn a_mark_ends_the_wait_for_the_answer_to_a_tail_loss_probe() {
+    let mut dialogue = Dialogue::connecting_with(Config { ecn: true, ..plain() }, "SEC 1000:1000");
+    dialogue.after(100);
+    dialogue.gets("SE 5000:5000 ack 1001 mss 1000 sackok");
+    dialogue.sends(&["- 1001:1001 ack 5001"]);
+    dialogue.write(2_000);
+    dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001"]);
+    dialogue.timeout();
+    dialogue.sends(&["- 2001:3001 ack 5001"]);
+    dialogue.after(10);
+    dialogue.gets("E 5001:5001 ack 3001");
+    assert_eq!(dialogue.connection.info().unwrap().congestion_window, 5_000);
+    dialogue.write(1_000);
+    dialogue.sends(&["C 3001:4001 ack 5001"]);
+    // This acknowledgement lies beyond the probe, which would be a second sign of the same congestion.
+    dialogue.gets("- 5001:5001 ack 4001");
+    assert_eq!(dialogue.connection.info().unwrap().congestion_window, 5_000);
+    dialogue.write(1_000);
+    dialogue.sends(&["- 4001:5001 ack 5001"]);
+    dialogue.ends();
+}
+
+#[test]
+fn the_window_of_the_syn_of_a_simultaneous_open_counts_for_small_segments() {
+    let mut dialogue = Dialogue::connecting(plain());
+    dialogue.gets("S 5000:5000 mss 1000 sackok win 60000");
+    dialogue.sends(&["S 1000:1000 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 1001 win 500");
+    dialogue.write(1_000);
+    // RFC 9293 section 3.8.6.2.1: the window is far below half of the largest one.
+    dialogue.sends(&[]);
+    dialogue.gets("- 5001:5001 ack 1001 win 2000");
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    dialogue.ends();
+}
