@@ -108,7 +108,7 @@ impl Held {
         let client = self.world.as_mut().and_then(|world| world.client.as_mut());
         let notification = client.and_then(Client::take_notification);
         self.world = None;
-        notification.iter().for_each(|notify_fd| _ = notify_fd.notify());
+        notification.iter().for_each(|notify_fd| _ = notify_fd.notify_from_fixed());
         unwritten.write();
     }
 

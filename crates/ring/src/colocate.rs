@@ -3,7 +3,8 @@
 //!
 //! Waking a thread on another CPU needs an interrupt and an exit from an idle state. Both together can take longer than the work
 //! for which the thread is woken. If waking is slow and partners exchange little work, each thread moves to the CPU of the
-//! partner that notifies it. In the end, all these threads share one CPU. If there is work for several CPUs, or if other
+//! partner that notifies it. In the end, all these threads share one CPU. A *fixed* partner belongs to a program whose placement
+//! siga must not change, so the others move to its CPU. If there is work for several CPUs, or if other
 //! processes need the shared CPU, the threads *spread* again: each returns to the CPUs that it was allowed to use before. The
 //! decision depends on two times: the delay from a notification to the thread's wake-up, and the work between two waits.
 //!
@@ -90,6 +91,10 @@ struct Window {
     /// Number of notifications that came from other CPUs than the shared one.
     elsewhere: u32,
     last: Option<u16>,
+    /// As the three fields above, for the notifications of fixed partners.
+    of_fixed: u32,
+    fixed_elsewhere: u32,
+    last_fixed: Option<u16>,
     /// Sum of the delays from a notification to the thread's wake-up, in ticks.
     late: u64,
 }
@@ -125,8 +130,14 @@ impl Colocation {
         // The delay is limited for two reasons: a single delay caused by the host must not determine the decision, and a peer can
         // send a false time.
         window.late += notification.before(woken).0.min(self.times.late.0.saturating_mul(LATE_FACTOR_MAX));
-        window.elsewhere += u32::from(self.at.is_some_and(|(at, _)| at != notification.cpu));
+        let elsewhere = u32::from(self.at.is_some_and(|(at, _)| at != notification.cpu));
+        window.elsewhere += elsewhere;
         window.last = Some(notification.cpu);
+        if notification.is_fixed {
+            window.of_fixed += 1;
+            window.fixed_elsewhere += elsewhere;
+            window.last_fixed = window.last;
+        }
     }
 
     /// Records that a wait begins. Returns true if it is time to call [`Colocation::decide`].
@@ -147,7 +158,7 @@ impl Colocation {
         match self.at {
             None if is_sparse || work > self.times.short || now < self.not_before => None,
             None if late < self.times.slow && window.last != here => None,
-            None => self.go(window.last?, now),
+            None => self.go(window.last_fixed.or(window.last)?, now),
             Some(_) if is_bad && !is_sparse && !was_warned => None,
             Some((_, since)) if is_bad => {
                 let was_worth_it = now.since(since).0 > self.rest.0.saturating_mul(WORTH_FACTOR);
@@ -158,6 +169,10 @@ impl Colocation {
                 self.spread()
             }
             Some(_) if is_sparse => self.spread(),
+            Some(_) if window.of_fixed > 0 && window.fixed_elsewhere == window.of_fixed => {
+                self.go(window.last_fixed?, now)
+            }
+            Some(_) if window.of_fixed > 0 => None,
             Some(_) if window.notifications > 0 && window.elsewhere == window.notifications => {
                 self.go(window.last?, now)
             }
@@ -310,7 +325,7 @@ mod tests {
                 self.now += every * US;
                 self.used += work * US;
                 let at = Ticks(self.now - late * US);
-                self.colocation.notified(Notification { cpu, at }, Ticks(self.now));
+                self.colocation.notified(Notification { cpu, is_fixed: false, at }, Ticks(self.now));
                 assert_eq!(self.colocation.begins_wait(), wait == WINDOW);
             }
             self.colocation.decide(Ticks(self.now), Ticks(self.used), Some(7))
@@ -323,7 +338,7 @@ mod tests {
         assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)));
         assert_eq!(thread.window(3, 20, 5, 20), None);
         assert_eq!(thread.window(1, 20, 5, 20), Some(Move::To(1)), "all notifications come from another CPU now");
-        thread.colocation.notified(Notification { cpu: 1, at: Ticks(thread.now) }, Ticks(thread.now));
+        thread.colocation.notified(Notification { cpu: 1, is_fixed: false, at: Ticks(thread.now) }, Ticks(thread.now));
         assert_eq!(thread.window(0, 20, 5, 20), None, "not all of them");
         // Nobody rings where yields find everything.
         (1..=WINDOW).for_each(|_| _ = thread.colocation.begins_wait());
@@ -337,6 +352,24 @@ mod tests {
         assert_eq!(thread.window(3, 20, 5, 501), None, "the traffic is sparse");
         assert_eq!(thread.window(3, 7, 25, 50), None, "waking is fast");
         assert_eq!(thread.window(3, 8, 200, 500), Some(Move::To(3)));
+    }
+
+    #[test]
+    fn a_thread_follows_fixed_partners_rather_than_others() {
+        let mut thread = Thread::new();
+        let fixed = |thread: &mut Thread, cpu: u16| {
+            let notification = Notification { cpu, is_fixed: true, at: Ticks(thread.now) };
+            thread.colocation.notified(notification, Ticks(thread.now));
+        };
+        fixed(&mut thread, 2);
+        assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(2)), "although the last notification came from CPU 3");
+        fixed(&mut thread, 2);
+        assert_eq!(thread.window(3, 20, 25, 50), None, "other partners follow this thread");
+        fixed(&mut thread, 1);
+        fixed(&mut thread, 2);
+        assert_eq!(thread.window(3, 20, 25, 50), None, "not all fixed partners have moved");
+        fixed(&mut thread, 1);
+        assert_eq!(thread.window(2, 20, 25, 50), Some(Move::To(1)), "all fixed partners have moved");
     }
 
     #[test]
@@ -404,9 +437,11 @@ mod tests {
         assert_eq!(thread.window(3, 20, 25, 501), Some(Move::Spread));
         assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)), "sparse traffic causes no back-off");
         // A ring from the future, or of a liar, is late by nothing or by so much only.
-        thread.colocation.notified(Notification { cpu: 3, at: Ticks(thread.now + MS) }, Ticks(thread.now));
+        thread
+            .colocation
+            .notified(Notification { cpu: 3, is_fixed: false, at: Ticks(thread.now + MS) }, Ticks(thread.now));
         assert_eq!(thread.window(3, 0, 25, 50), None);
-        thread.colocation.notified(Notification { cpu: 3, at: Ticks(0) }, Ticks(thread.now));
+        thread.colocation.notified(Notification { cpu: 3, is_fixed: false, at: Ticks(0) }, Ticks(thread.now));
         assert_eq!(thread.colocation.window.late, 400 * US);
     }
 

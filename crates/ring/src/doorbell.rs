@@ -43,34 +43,42 @@ pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 
 /// Size of a notification in the pipe, in bytes.
 const NOTIFICATION_BYTES: usize = 8;
-/// Number of bits in a notification that contain the time. The other bits contain the sender's CPU.
+/// Number of bits in a notification that contain the time. The other bits contain the sender's CPU, and [`FIXED`].
 const MOMENT_BITS: u32 = 48;
 const MOMENT_MAX: u64 = u64::MAX >> (u64::BITS - MOMENT_BITS);
 
-/// The CPU on which a notification was sent, and the time, as the sender claims. Both can be false.
+/// The bit of the CPU's 16 bits that says that the sender's thread is fixed.
+const FIXED: u16 = 1 << 15;
+
+/// The CPU on which a notification was sent, and the time, as the sender claims. All of it can be false.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Notification {
     /// The sender's CPU.
     pub cpu: u16,
+    /// True if the sender's thread is fixed: it does not move to the CPU of its partners, because it belongs to a program whose
+    /// placement siga must not change.
+    pub is_fixed: bool,
     /// Time of the notification, without its highest bits.
     pub at: Ticks,
 }
 
 impl Notification {
-    fn here() -> Self {
+    fn here(is_fixed: bool) -> Self {
         // Miri does not support `sched_getcpu`.
         let cpu = if cfg!(miri) { 0 } else { sched_getcpu() };
-        Self { cpu: u16::try_from(cpu).unwrap_or(u16::MAX), at: Ticks::now() }
+        Self { cpu: u16::try_from(cpu).unwrap_or(u16::MAX) & !FIXED, is_fixed, at: Ticks::now() }
     }
 
     fn to_bytes(self) -> [u8; NOTIFICATION_BYTES] {
-        (self.at.0 << (u64::BITS - MOMENT_BITS) | u64::from(self.cpu)).to_le_bytes()
+        let low = self.cpu & !FIXED | if self.is_fixed { FIXED } else { 0 };
+        (self.at.0 << (u64::BITS - MOMENT_BITS) | u64::from(low)).to_le_bytes()
     }
 
     fn from_bytes(bytes: [u8; NOTIFICATION_BYTES]) -> Self {
         let [low, high, ..] = bytes;
         let at = u64::from_le_bytes(bytes) >> (u64::BITS - MOMENT_BITS);
-        Self { cpu: u16::from_le_bytes([low, high]), at: Ticks(at) }
+        let low = u16::from_le_bytes([low, high]);
+        Self { cpu: low & !FIXED, is_fixed: low & FIXED != 0, at: Ticks(at) }
     }
 
     /// Returns the time from the notification to `moment`, or 0 if the notification was sent later.
@@ -133,7 +141,16 @@ impl NotifyFd {
     /// Sends a notification, in one system call that does not block. A program that does not ignore SIGPIPE, as Rust programs do by
     /// default, has to keep a read end open ([`NotifyFd::keep_reader`]).
     pub fn notify(&self) -> Notified {
-        let bytes = Notification::here().to_bytes();
+        self.send(Notification::here(false))
+    }
+
+    /// Sends a notification as [`NotifyFd::notify`] does, from a thread that is fixed ([`Notification::is_fixed`]).
+    pub fn notify_from_fixed(&self) -> Notified {
+        self.send(Notification::here(true))
+    }
+
+    fn send(&self, notification: Notification) -> Notified {
+        let bytes = notification.to_bytes();
         match retry_on_intr(|| write(&self.pipe, &bytes)) {
             Ok(_) => Notified::Sent,
             Err(Errno::AGAIN) => Notified::Full,
@@ -254,13 +271,13 @@ mod tests {
 
     #[test]
     fn a_notification_carries_cpu_and_time() {
-        let sent = Notification { cpu: 0x1234, at: Ticks(0xabcd_9876_5432_1012) };
+        let sent = Notification { cpu: 0x1234, is_fixed: true, at: Ticks(0xabcd_9876_5432_1012) };
         let read = Notification::from_bytes(sent.to_bytes());
-        assert_eq!(read, Notification { cpu: 0x1234, at: Ticks(0x9876_5432_1012) });
+        assert_eq!(read, Notification { cpu: 0x1234, is_fixed: true, at: Ticks(0x9876_5432_1012) });
         assert_eq!(read.before(sent.at), Ticks(0));
         assert_eq!(read.before(Ticks(sent.at.0 + 77)), Ticks(77));
         assert_eq!(read.before(Ticks(sent.at.0 - 1)), Ticks(0), "it came after");
-        let turns = Notification { cpu: 0, at: Ticks(MOMENT_MAX) };
+        let turns = Notification { cpu: 0, is_fixed: false, at: Ticks(MOMENT_MAX) };
         assert_eq!(turns.before(Ticks(MOMENT_MAX + 5)), Ticks(5), "across the highest bit");
     }
 

@@ -230,7 +230,7 @@ mod tests {
             ("lan", "red", trunk(&[1], Some(4_095)), "VLAN 4095"),
             ("lan", "red", trunk(&(1..=257).collect::<Vec<_>>(), None), "257 VLANs"),
             ("lan", "one", trunk(&[1], None), "sends no tags"),
-            ("flat", "one", access(7), "neither VLANs"),
+            ("flat", "one", access(7), "no VLANs"),
             ("lan", "eth1", isolated.clone(), "uplink"),
         ] {
             let refused = changed(&topology, network, port, &change).unwrap_err();
