@@ -1,5 +1,5 @@
 //! Compares the requirements of the RFCs with the sources of the stack. Each requirement has the code that keeps it and its test, or
-//! the reason why it is not kept.
+//! the reason why it is not fulfilled.
 //!
 //! `rfc/rfc<number>.toml` has the requirements of one RFC (`data.rs` describes the form). The code and tests of a numbered
 //! requirement of RFC 9293 are citations, comments in `crates/stack` (`citations.rs` describes their form). A requirement with MUST
@@ -210,17 +210,22 @@ mod tests {
         let (all, _) = looked("crates/stack/src/a.rs", KEPT);
         let text = page::text(&all.rfcs);
         assert!(text.starts_with(
-            "RFC 9293: A\n  MUST-1   3.1        kept                a window\n      code  crates/stack/src/a.rs a\n\
+            "RFC 9293: A\n  MUST-1   3.1        fulfilled           a window\n      code  crates/stack/src/a.rs a\n\
              \x20     test  crates/stack/src/a.rs b\n      note  Mostly.\n\
-             \x20 MUST-2   3.2        not kept            a sum\n      why   No one adds.\n"
+             \x20 MUST-2   3.2        not fulfilled       a sum\n      why   No one adds.\n"
         ));
-        let counts = "2 kept, 0 in part, 1 not kept, 0 does not apply, 1 optional, not built.";
+        let counts = "2 fulfilled, 0 in part, 1 not fulfilled, 0 not applicable, 1 not implemented.";
         assert!(text.ends_with(&format!("\n\n1 RFCs: {counts}\n")), "{text}");
         let related = BTreeMap::from([(7, "a fact".to_owned())]);
         let written = page::markdown(&all.rfcs, &related);
-        assert!(written.contains("\n| 7 | a fact |\n\n## RFC 9293\n\nA.\nAll of it.\n\n| requirement |"), "{written}");
+        assert!(
+            written.contains(
+                "\n| 7 | a fact |\n\n## RFC 9293\n\nThe title of this RFC is \"A\".\nAll of it.\n\n| keyword |"
+            ),
+            "{written}"
+        );
         assert!(written.contains("\n| MUST-1 | 3.1 | a window | `a.rs` `a` | Mostly. `b` |\n"));
-        assert!(written.contains("\n| MUST-2 | 3.2 | a sum |  | Not kept: No one adds. |\n"));
-        assert!(written.ends_with("\n| MAY-1 | 3.4 | a liberty |  | Optional, not built. |\n"));
+        assert!(written.contains("\n| MUST-2 | 3.2 | a sum |  | Not fulfilled: No one adds. |\n"));
+        assert!(written.ends_with("\n| MAY-1 | 3.4 | a liberty |  | Optional, and not implemented. |\n"));
     }
 }

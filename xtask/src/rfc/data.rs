@@ -116,11 +116,11 @@ pub(super) enum Standing {
 impl Standing {
     /// All standings that a checked requirement can have, with the words of the page.
     pub(super) const DECIDED: [(Self, &'static str); 5] = [
-        (Self::Kept, "kept"),
+        (Self::Kept, "fulfilled"),
         (Self::InPart, "in part"),
-        (Self::NotKept, "not kept"),
-        (Self::NotApplicable, "does not apply"),
-        (Self::NotBuilt, "optional, not built"),
+        (Self::NotKept, "not fulfilled"),
+        (Self::NotApplicable, "not applicable"),
+        (Self::NotBuilt, "not implemented"),
     ];
 }
 

@@ -9,35 +9,42 @@ use super::data::{Place, Requirement, Rfc, Standing};
 pub(super) fn markdown(rfcs: &[Rfc], related: &BTreeMap<u32, String>) -> String {
     let mut out = String::from(
         "# RFCs, requirement by requirement\n\n\
-         This page lists the requirements of each RFC that siga's TCP/IP stack implements. Each row has the requirement in short\n\
-         form, the code that fulfils it, and a test that fails without this code. If the stack does not fulfil the requirement,\n\
-         the row gives the reason. The page omits requirements of other roles, or marks them as not applicable: for example,\n\
-         those of an application, or of a protocol that siga does not have.\n\n\
-         `cargo xtask rfc --write` writes this page from `xtask/src/rfc/`. `cargo xtask ci` fails in these cases:\n\n\
-         - the page does not match its source\n\
-         - a MUST or SHOULD lacks code or a test, and no reason is given\n\
+         siga has its own TCP/IP stack. This page lists the requirements of the RFCs that the stack implements. There is one table\n\
+         for each RFC. Each row of such a table has one requirement in short form, the code that fulfils it, and a test that fails\n\
+         without this code. If the stack does not fulfil a requirement, the last column gives the reason. An RFC can also have\n\
+         requirements for other programs, for example for applications, or for protocols that siga does not have. The page omits\n\
+         these requirements, or marks them as not applicable.\n\n\
+         The files in `xtask/src/rfc/` contain the data of this page. `cargo xtask rfc --write` writes the page from these files.\n\
+         `cargo xtask ci` fails in these cases:\n\n\
+         - the page differs from the data in the files\n\
+         - a MUST or SHOULD has no code or no test, and its row gives no reason\n\
          - a file, function or test that the page names does not exist\n\
-         - the stack's sources cite an RFC that this page lacks\n\n\
-         Paths are relative to `crates/stack/src/`. For each RFC, the first table has the number of requirements in each state.\n\n",
+         - the source code of the stack cites an RFC that is not on this page\n\n\
+         Paths are relative to `crates/stack/src/`. The first table has the number of requirements of each RFC by their state:\n\n\
+         - *fulfilled*: the stack does what the RFC requires\n\
+         - *in part*: the stack does what the RFC requires, with an exception\n\
+         - *not fulfilled*: the stack does not do it, and the row of the requirement gives the reason\n\
+         - *not applicable*: the requirement is not for a TCP/IP stack, or for a protocol that siga does not have\n\
+         - *not implemented*: the requirement is optional (MAY), and the stack does not implement it\n\n",
     );
     let heads = Standing::DECIDED.map(|(_, words)| words).join(" | ");
-    put(&mut out, format_args!("| RFC | subject | {heads} |\n| --- | --- | --- | --- | --- | --- | --- |"));
+    put(&mut out, format_args!("| RFC | title | {heads} |\n| --- | --- | --- | --- | --- | --- | --- |"));
     for rfc in rfcs {
         let counts = counts(&rfc.requirements).map(|count| count.to_string()).join(" | ");
         put(&mut out, format_args!("| [{0}](#rfc-{0}) | {1} | {counts} |", rfc.number, rfc.title));
     }
     let all = total(rfcs).map(|count| count.to_string()).join(" | ");
     put(&mut out, format_args!("| {} | all | {all} |\n", rfcs.len()));
-    out += "The stack's sources also cite these RFCs, for a single fact or as background:\n\n| RFC | cited for |\n| --- | --- |\n";
+    out += "The stack's source code also cites these RFCs, for one fact or as background:\n\n| RFC | cited for |\n| --- | --- |\n";
     for (number, about) in related {
         put(&mut out, format_args!("| {number} | {about} |"));
     }
     for rfc in rfcs {
-        put(&mut out, format_args!("\n## RFC {}\n\n{}.", rfc.number, rfc.title));
+        put(&mut out, format_args!("\n## RFC {}\n\nThe title of this RFC is \"{}\".", rfc.number, rfc.title));
         if let Some(about) = &rfc.about {
             put(&mut out, format_args!("{about}"));
         }
-        out += "\n| requirement | section | asks for | code | test, or why not |\n| --- | --- | --- | --- | --- |\n";
+        out += "\n| keyword | section | requirement | code | test, or reason |\n| --- | --- | --- | --- | --- |\n";
         for requirement in &rfc.requirements {
             out += &row(requirement);
         }
@@ -51,11 +58,11 @@ fn row(requirement: &Requirement) -> String {
         format!("`{path}` `{item}`")
     });
     let tests = places(&requirement.tests, |place| format!("`{}`", place.item));
-    let not_built = (requirement.standing() == Standing::NotBuilt).then(|| "Optional, not built.".to_owned());
+    let not_built = (requirement.standing() == Standing::NotBuilt).then(|| "Optional, and not implemented.".to_owned());
     let said = |words: &str, text: &Option<String>| text.as_ref().map(|text| format!("{words}{text}"));
     let parts = [
-        said("Not kept: ", &requirement.why_not),
-        said("Does not apply: ", &requirement.not_applicable),
+        said("Not fulfilled: ", &requirement.why_not),
+        said("Not applicable: ", &requirement.not_applicable),
         said("In part: ", &requirement.partly),
         requirement.note.clone(),
         not_built,
