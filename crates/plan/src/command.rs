@@ -301,7 +301,7 @@ impl Command {
         server::check_place(self.place.as_deref()).map_err(|error| error.at("place"))?;
         if self.server.len() > limits::SERVERS_MAX {
             return refused(
-                format!("the command has {} servers", self.server.len()),
+                format!("the command has too many servers: {}", self.server.len()),
                 &format!("a command can have at most {} servers", limits::SERVERS_MAX),
             );
         }

@@ -41,7 +41,7 @@ pub fn need_regular(stat: &Stat) -> io::Result<()> {
     if file_type == FileType::RegularFile {
         return Ok(());
     }
-    Err(io::Error::other(format!("the name belongs to {}, not to a regular file", type_name(file_type))))
+    Err(io::Error::other(format!("expected a regular file, but the name belongs to {}", type_name(file_type))))
 }
 
 /// Returns a type of file in words, as error messages need it.

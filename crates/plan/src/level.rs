@@ -199,7 +199,8 @@ impl Level {
 
     fn of_variable(text: &str) -> Result<Self> {
         let Some((variable, value)) = text.split_once('=') else {
-            return Err(Error::usage(format!("`{text}` does not set an environment variable")).hint("write NAME=VALUE"));
+            return Err(Error::usage(format!("`{text}` is not an assignment to an environment variable"))
+                .hint("write NAME=VALUE"));
         };
         let name = name_of(text);
         let about = format!("Environment variable {variable}.");
@@ -341,22 +342,24 @@ fn name_of(text: &str) -> String {
 /// Refuses rulesets that nft would accept but that a level must not contain.
 fn check_ruleset(ruleset: &str) -> Result<()> {
     if ruleset.trim().is_empty() {
-        return Err(Error::usage("the ruleset is empty").hint("remove `nftables` from the level"));
+        return Err(Error::usage("the nftables ruleset is empty").hint("remove `nftables` from the level"));
     }
     if ruleset.len() > limits::RULESET_BYTES_MAX {
         let most = limits::RULESET_BYTES_MAX;
-        return Err(Error::usage(format!("the ruleset has {} bytes", ruleset.len())).hint(format!(
-            "a level can have at most {most} bytes of rules; use nft sets and intervals to shorten the ruleset"
-        )));
+        return Err(Error::usage(format!("the nftables ruleset is too long: it has {} bytes", ruleset.len())).hint(
+            format!(
+                "a level can have at most {most} bytes of rules; use nft sets and intervals to shorten the ruleset"
+            ),
+        ));
     }
     if ruleset.chars().any(|letter| letter.is_control() && !matches!(letter, '\n' | '\t')) {
-        return Err(Error::usage("the ruleset contains control characters")
+        return Err(Error::usage("the nftables ruleset contains control characters")
             .hint("remove the control characters, because nft reads plain text"));
     }
     // nft would open an included file with siga's privileges, and its error messages would show text of that file. The word is
     // refused anywhere in the ruleset, because this code does not repeat nft's rules for where a word begins.
     if ruleset.contains("include") {
-        return Err(Error::usage("the ruleset contains the word `include`, which siga does not allow")
+        return Err(Error::usage("the nftables ruleset contains the word `include`, which siga does not allow")
             .hint("write all rules into this file, and avoid the word `include` also in comments"));
     }
     Ok(())
@@ -496,7 +499,7 @@ mod tests {
         assert_eq!((level.name.as_str(), level.settings()), ("office", vec!["nftables"]));
         assert_eq!(level.nftables.as_deref(), Some(rules));
         for (name, text, words) in [
-            ("empty.nft", " \n", "the ruleset is empty"),
+            ("empty.nft", " \n", "the nftables ruleset is empty"),
             ("other.nft", "include \"/etc/shadow\"\n", "the word `include`"),
             ("escape.nft", "\u{1b}[2J", "control characters"),
             ("plain.nft", rules, "the same name as siga's level plain"),

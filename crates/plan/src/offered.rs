@@ -26,8 +26,8 @@ impl FromStr for Offered {
     fn from_str(text: &str) -> Result<Self> {
         let percent = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
         percent.filter(|percent| PERCENT.contains(percent)).map(Self).ok_or_else(|| {
-            Error::usage(format!("`{}` is not a valid load", text.escape_debug()))
-                .hint("write a percentage of the closed loop's rate, from 1% to 200%")
+            Error::usage(format!("`{}` is not a valid value for --load", text.escape_debug()))
+                .hint("write a percentage of the rate of the closed loop, from 1% to 200%")
         })
     }
 }

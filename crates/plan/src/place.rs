@@ -29,7 +29,7 @@ impl FromStr for Place {
 
     fn from_str(text: &str) -> Result<Self> {
         let bad = || {
-            Error::usage(format!("`{}` is not a place (a host, namespace or container)", text.escape_debug()))
+            Error::usage(format!("`{}` does not name a host, a network namespace or a container", text.escape_debug()))
                 .hint("write local, netns:NAME, pid:PID or ssh:[USER@]HOST")
         };
         if text.contains(is_unseen) {

@@ -287,7 +287,7 @@ impl Plan {
         let wait = self.wait.name();
         (!others.is_empty()).then(|| {
             format!(
-                "some levels set how guests wait for data, so `--wait {wait}` has no effect there; these levels use {}",
+                "`--wait {wait}` has no effect at some levels, which set themselves how guests wait for data: {}",
                 others.join(", ")
             )
         })

@@ -70,7 +70,7 @@ impl GuestPath {
             level.settings().into_iter().filter(|name| !matches!(*name, "mtu" | "congestion" | "guests")).collect();
         if !of_kernel.is_empty() {
             return Some(format!(
-                "level {} sets kernel settings ({}), but this path uses siga's own network",
+                "level {} sets kernel settings ({}), but path {self} uses siga's own network",
                 level.name,
                 of_kernel.join(", ")
             ));
@@ -107,11 +107,11 @@ impl PathSpec {
     pub fn check(&self) -> Result<()> {
         self.check_mtu()?;
         if let Some(reason) = self.kind.lacks(&self.level) {
-            return Err(Error::usage(reason).hint("remove the level or the path"));
+            return Err(Error::usage(reason).hint("remove this level, or choose another path"));
         }
         if self.kind == PathKind::Unix && self.ipv6 {
             return Err(Error::usage("path unix has no IP addresses, so it does not support IPv6")
-                .hint("remove IPv6 or the path"));
+                .hint("remove --ipv6, or choose another path"));
         }
         self.level.congestion.as_deref().map_or(Ok(()), check_congestion)?;
         self.level.sysctl.iter().try_for_each(|(name, value)| check_sysctl(name, value))
@@ -125,7 +125,10 @@ impl PathSpec {
     fn check_mtu(&self) -> Result<()> {
         let Some(mtu) = self.mtu.or(self.level.mtu) else { return Ok(()) };
         if let Some(other) = self.level.mtu.filter(|&other| other != mtu) {
-            return Err(Error::usage(format!("MTU {mtu} was requested, but level {} sets {other}", self.level.name)));
+            return Err(Error::usage(format!(
+                "the plan asks for an MTU of {mtu} bytes, but level {} sets the MTU to {other} bytes",
+                self.level.name
+            )));
         }
         let Some((least, most)) = self.kind.mtu_range(self.ipv6) else {
             return Err(

@@ -325,7 +325,7 @@ fn with_streams(text: &str, alone: &str, streams: &str) -> Result<Workload> {
     let alone: Workload = alone.parse()?;
     if alone.shape != Shape::Rr || alone.udp {
         return Err(Error::usage(format!(
-            "workload `{text}`: siga can run streams beside RR over TCP, but not beside `{alone}`"
+            "workload `{text}`: siga can run streams only beside a TCP workload of type rr, and `{alone}` is another workload"
         ))
         .hint("write `rr-1-1+4strg`, or `rr:REQUEST/RESPONSE+4strg`"));
     }
@@ -364,7 +364,7 @@ fn stream_of_datagrams(text: &str, sizes: &str) -> Result<Workload> {
 /// second.
 fn parse_pace(text: &str) -> Result<u64> {
     let bad = || {
-        Error::usage(format!("`{}` is not a valid rate", text.escape_debug())).hint(format!(
+        Error::usage(format!("`{}` is not a valid rate of a stream of datagrams", text.escape_debug())).hint(format!(
             "use a rate from 0.001MB/s to {}MB/s (MB: 10^6 bytes), with at most three digits after the decimal point",
             megabytes(PACE_MAX)
         ))
@@ -395,7 +395,7 @@ serde_by_text!(Workload);
 /// Returns an error of kind `Usage` if the text is not a number, has an unknown suffix, or is too large for a `u64`.
 pub fn parse_size(text: &str) -> Result<u64> {
     let bad = || {
-        Error::usage(format!("`{text}` is not a size"))
+        Error::usage(format!("`{text}` is not a valid size in bytes"))
             .hint("write digits with an optional suffix: k (1,024), m (1,024²) or g (1,024³)")
     };
     let (digits, shift) = match text.char_indices().last() {

@@ -341,7 +341,7 @@ fn every_workload_crosses_at_both_levels_and_the_driver_features_are_read_back()
 fn a_note_says_that_the_waiting_policy_of_a_level_overrides_the_option() {
     let bench = Bench::new();
     let axes = "--path hipersockets --workload rr-1-1 --clients 1 --level 420,430 --wait poll";
-    let told = "note: some levels set how guests wait for data, so `--wait poll` has no effect there; these levels use `block` at 420, \
+    let told = "note: `--wait poll` has no effect at some levels, which set themselves how guests wait for data: `block` at 420, \
         `adaptive` at 430";
     let planned = bench.run(&format!("plan {axes}")).ok();
     assert!(planned.err.contains(told) && !planned.out.contains("note"), "{planned}");

@@ -308,7 +308,7 @@ fn latency_at_each_load_follows_from_the_time_that_the_server_takes() {
     assert!(text.contains("Latency against load") && text.contains("not carried"), "{text}");
     bench
         .run("run --path loopback --workload strg-20m --load 50% --out no")
-        .refused(2, &["has no transactions that could start at planned times", "use --load with"]);
+        .refused(2, &["has no transactions that could start at planned times", "remove --load"]);
     bench.assert_nothing_left();
 }
 

@@ -60,8 +60,11 @@ pub(super) fn of(
     let route_bytes = |to: &IpNet| 5 + usize::from(to.prefix_len()).div_ceil(8);
     let bytes: usize = routes.iter().filter(|(to, _)| to.addr().is_ipv4()).map(|(to, _)| route_bytes(to)).sum();
     if dhcp && bytes > ROUTES_BYTES_MAX {
-        let message = format!("dhcp = true: the IPv4 routes of the port need {bytes} bytes of a DHCP message");
-        return Err(Error::usage(message).hint(format!("at most {ROUTES_BYTES_MAX} bytes are possible; remove routes")));
+        let message = format!(
+            "dhcp = true: the IPv4 routes of the port do not fit into a DHCP message, because they need {bytes} bytes"
+        );
+        return Err(Error::usage(message)
+            .hint(format!("remove routes of the port, until they need at most {ROUTES_BYTES_MAX} bytes")));
     }
     if advertisements && v6.is_empty() {
         return Err(Error::usage("router_advertisements = true: the port needs an IPv6 prefix, but it has none")
@@ -72,7 +75,7 @@ pub(super) fn of(
     };
     if let Some(other) = v6.iter().find(|own| advertisements && !is_prefix(own)) {
         let message = format!(
-            "address {other}: with router_advertisements = true, the namespace makes its address itself, from a prefix of 64 bits"
+            "router_advertisements = true: `addresses` must contain a prefix of 64 bits, but {other} is not such a prefix"
         );
         let prefix = IpNet::new(other.addr(), PREFIX_LENGTH).map_or(*other, |own| own.trunc());
         return Err(Error::usage(message).hint(format!("write \"{prefix}\"")));
@@ -118,7 +121,7 @@ fn routers(routes: &[(IpNet, IpAddr)], macs: &BTreeMap<IpAddr, Mac>) -> Result<V
         let Some(mac) = macs.get(via) else {
             let message = format!("route to {to}: no guest or port of the network has the address {via}");
             return Err(Error::usage(message).hint(
-                "only guests and ports of the network can be advertised; or write router_advertisements = false",
+                "as `via`, use an address of a guest or port of this network; or write router_advertisements = false",
             ));
         };
         match routers.iter_mut().find(|router| router.mac == *mac) {

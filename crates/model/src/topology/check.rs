@@ -109,7 +109,9 @@ fn network(entry: &NetworkEntry, guests: &BTreeMap<Name, GuestEntry>) -> Result<
     }
     let idle_seconds = entry.idle_seconds.unwrap_or(limits::IDLE_SECONDS_DEFAULT);
     if idle_seconds == 0 {
-        return Err(Error::usage("idle_seconds must be at least 1, so that guests can use a ring pair; it is 0"));
+        return Err(Error::usage(
+            "idle_seconds is 0, but must be at least 1; otherwise siga would remove each ring pair at once",
+        ));
     }
     let switch = match switch {
         Some(switch) => Some(super::Switch { ports: switched::ports(entry, kind, &access)?, ..switch }),
@@ -159,7 +161,7 @@ fn guest(name: &Name, entry: GuestEntry, networks: Networks<'_>) -> Result<Guest
     let applications_max = entry.applications_max.unwrap_or(limits::APPLICATIONS_DEFAULT);
     let range = 0..=limits::APPLICATIONS_MAX;
     within(format_args!("applications_max of {applications_max}"), applications_max, range)?;
-    let external = "the guest is external; siga cannot limit a process that it does not start";
+    let external = "siga starts no process for an external guest, so it cannot limit the memory of this process";
     refuse(entry.external && entry.memory_max.is_some(), "memory_max", external)?;
     if let Some(bytes) = entry.memory_max.filter(|bytes| *bytes < limits::MEMORY_BYTES_MIN) {
         let least = limits::MEMORY_BYTES_MIN;
@@ -246,7 +248,7 @@ fn route(written: &RouteEntry, devices: &[Device]) -> Result<(Option<Route>, Opt
     let settings = (!settings.is_empty()).then_some(TcpTo { to, settings });
     let Some(via) = written.via else {
         let missing = || {
-            Error::usage("the route has neither a next hop nor TCP settings")
+            Error::usage("the route of the guest has neither a next hop nor TCP settings")
                 .hint("add the key `via` (next hop) or `tcp` (TCP settings)")
         };
         return settings.map(|settings| (None, Some(settings))).ok_or_else(missing);

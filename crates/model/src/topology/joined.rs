@@ -40,8 +40,16 @@ pub(super) fn granted(entry: &NetworkEntry) -> Result<BTreeSet<Name>> {
 /// Returns the ports of an entry. With `count`, the entry stands for this many ports with numbered names and consecutive addresses.
 pub(super) fn repeated(first: KernelPort, entry: &PortEntry) -> Result<Vec<KernelPort>> {
     let Some(count) = entry.count else { return Ok(vec![first]) };
-    refuse(first.place != Where::Joins, "count", "one namespace has one port; remove `netns` and `pid`")?;
-    refuse(entry.mac.is_some(), "count", "two ports cannot have the same `mac`")?;
+    refuse(
+        first.place != Where::Joins,
+        "count",
+        "`count` makes several ports, but `netns` and `pid` name only one namespace; remove `netns` and `pid`",
+    )?;
+    refuse(
+        entry.mac.is_some(),
+        "count",
+        "`count` makes several ports, but only one of them can have the Ethernet address in `mac`; remove `mac`",
+    )?;
     let most = u32::try_from(limits::SWITCH_PORTS_MAX).unwrap_or(u32::MAX);
     within(format_args!("count = {count}"), count, 1..=most)?;
     let numbered = |at: u32| {
@@ -66,8 +74,11 @@ fn later(own: IpNet, by: u32) -> Result<IpNet> {
     let broadcast = prefix::broadcast(own).map(IpAddr::V4);
     match address.filter(|address| own.contains(address) && Some(*address) != broadcast) {
         Some(address) => own_address(&format!("{address}/{}", own.prefix_len())),
-        None => Err(Error::usage(format!("the network of {own} has fewer than {} addresses from there on", by + 1))
-            .hint("lower `count`, or use a larger network")),
+        None => Err(Error::usage(format!(
+            "the subnet of {own} is too small for `count` ports: it has fewer than {} addresses, beginning with {own}",
+            by + 1
+        ))
+        .hint("lower `count`, or use a larger subnet")),
     }
 }
 

@@ -100,7 +100,8 @@ impl Topology {
             [..] => {
                 let labels: Vec<String> = found.iter().map(SwitchPort::label).collect();
                 let message = format!("guest {name} has several devices on network {network}");
-                Err(Error::usage(message).hint(format!("name one of them: {}", labels.join(", "))))
+                Err(Error::usage(message)
+                    .hint(format!("to choose one of these devices, write one of the names {}", labels.join(", "))))
             }
         }
     }
@@ -112,7 +113,7 @@ impl Topology {
     pub fn changed(&self, network: &Name, port: &SwitchPort<'_>, change: &PortChange) -> Result<PortSettings> {
         let at = |error: Error| error.at(format!("network {network}, port {}", port.label()));
         let kind = self.networks[network].kind;
-        let before = port.settings().ok_or_else(|| Error::usage("a port without settings"))?;
+        let before = port.settings().ok_or_else(|| Error::usage("the port has no settings"))?;
         may_change(kind, port, change).map_err(at)?;
         let PortChange { vlan, protection, isolated, promiscuous } = change;
         Ok(PortSettings {

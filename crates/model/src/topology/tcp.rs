@@ -10,7 +10,7 @@ use toml::Value;
 pub(super) fn tcp_settings(table: &BTreeMap<String, Value>) -> Result<TcpSettings> {
     if table.len() > TCP_SETTINGS_MAX {
         return Err(Error::usage(format!(
-            "the table `tcp` has {} settings; at most {TCP_SETTINGS_MAX} are allowed",
+            "the table `tcp` has too many settings: {}, but at most {TCP_SETTINGS_MAX} are allowed",
             table.len()
         )));
     }

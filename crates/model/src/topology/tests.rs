@@ -194,5 +194,8 @@ fn settings_of_tcp_are_read_as_the_text_that_linux_has_for_guests_and_prefixes()
     let odd = refused("[guest.client]\n", "[guest.client]\ntcp = { tcp_sack = 1.5 }\n");
     assert!(odd.contains("guest client: the value of tcp.tcp_sack has the wrong type"), "{odd}");
     let neither = refused("via = \"10.0.1.2\"\n", "via = \"10.0.1.2\"\n[[guest.client.route]]\nto = \"10.0.1.0/24\"\n");
-    assert!(neither.contains("route to 10.0.1.0/24: the route has neither a next hop nor TCP settings"), "{neither}");
+    assert!(
+        neither.contains("route to 10.0.1.0/24: the route of the guest has neither a next hop nor TCP settings"),
+        "{neither}"
+    );
 }

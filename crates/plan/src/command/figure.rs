@@ -174,7 +174,7 @@ impl Figure {
                     .hint("a JSON pointer begins with /, for example /jobs/0/read/bw"));
             }
             Source::Elapsed if self.file.is_some() || self.stream != Stream::Output => {
-                return Err(Error::usage("`elapsed` cannot be combined with `file` or `stream`")
+                return Err(Error::usage("a figure with `elapsed = true` cannot also have the key `file` or `stream`")
                     .hint("remove `file` and `stream`, because siga measures the elapsed time itself"));
             }
             Source::Json(_) | Source::Csv(_) | Source::Elapsed => {}
@@ -185,9 +185,8 @@ impl Figure {
             );
         }
         if self.file.as_ref().is_some_and(|file| file.is_empty() || file.contains('\0')) {
-            return Err(
-                Error::usage("`file` does not contain the name of a file").hint("set `file` to the path of a file")
-            );
+            return Err(Error::usage("the key `file` of a figure is empty or contains a zero byte")
+                .hint("set `file` to the path of a file"));
         }
         Ok(())
     }
@@ -212,7 +211,7 @@ impl UnitOfWork {
 /// Returns an error of kind `Usage` for the first value that is impossible.
 pub(super) fn check(figures: &[Figure], unit: Option<&UnitOfWork>) -> Result<()> {
     if figures.len() > limits::FIGURES_MAX {
-        return Err(Error::usage(format!("the command has {} figures", figures.len()))
+        return Err(Error::usage(format!("the command has too many figures: {}", figures.len()))
             .hint(format!("a command can have at most {} figures", limits::FIGURES_MAX)));
     }
     for (at, figure) in figures.iter().enumerate() {

@@ -106,7 +106,10 @@ pub(super) fn check_files(files: &BTreeMap<String, String>) -> Result<()> {
     }
     let bytes = files.values().map(String::len).sum::<usize>();
     if bytes > limits::COMMAND_BYTES_MAX {
-        return Err(Error::usage(format!("the files are too large: {bytes} bytes in total")).hint(format!(
+        return Err(Error::usage(format!(
+            "the files that the plan puts into the scratch directory are too large: {bytes} bytes in total"
+        ))
+        .hint(format!(
             "use at most {} bytes in total; a `setup` command can copy larger files",
             limits::COMMAND_BYTES_MAX
         )));

@@ -144,11 +144,14 @@ impl CommandLevel {
             );
         }
         if self.program.as_ref().is_some_and(|program| program.trim().is_empty()) {
-            return refused("`program` is empty".into(), "set `program` to the name or the path of a program");
+            return refused(
+                "the key `program` of the level is empty".into(),
+                "set `program` to the name or the path of a program",
+            );
         }
         if let Some(cpus) = self.cpus.as_ref().filter(|cpus| cpu_list(cpus).is_none()) {
             return refused(
-                format!("`{}` is not a list of CPUs", cpus.escape_debug()),
+                format!("the key `cpus` of the level, `{}`, is not a list of CPUs", cpus.escape_debug()),
                 "write CPU numbers or ranges, such as 0-3,8",
             );
         }

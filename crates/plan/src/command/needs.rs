@@ -27,8 +27,11 @@ impl Need {
     pub(super) fn check(&self) -> Result<()> {
         let is_package = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
         if self.file.is_empty() || self.file.contains('\0') {
-            return Err(Error::usage("`file` is empty or not a valid file name")
-                .hint("set `file` to the name of a program or the path of a file"));
+            return Err(Error::usage(
+                "a program or file that the command needs has no valid name: its key `file` is empty or \
+                 contains a zero byte",
+            )
+            .hint("set `file` to the name of a program or the path of a file"));
         }
         if self.package.is_empty() || !self.package.bytes().all(is_package) || self.package.starts_with('-') {
             return Err(Error::usage(format!("`{}` is not a valid name of a package", self.package.escape_debug()))

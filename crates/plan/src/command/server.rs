@@ -85,7 +85,7 @@ impl Server {
         let Ready { port, output, file } = &self.ready;
         if [port.is_some(), output.is_some(), file.is_some()].into_iter().filter(|&given| given).count() != 1 {
             return refused(
-                "`ready` must contain exactly one condition".into(),
+                "the key `ready` of a server must contain exactly one condition".into(),
                 "set exactly one of the keys `port`, `output` and `file`",
             );
         }
@@ -98,7 +98,10 @@ impl Server {
         }
         check_place(self.place.as_deref())?;
         if self.cpus.as_ref().is_some_and(|cpus| crate::cpus::cpu_list(cpus).is_none()) {
-            return refused("`cpus` is not a list of CPUs".into(), "write CPU numbers or ranges, such as 0-3,8");
+            return refused(
+                "the key `cpus` of a server is not a list of CPUs".into(),
+                "write CPU numbers or ranges, such as 0-3,8",
+            );
         }
         check_variables(&self.environment)
     }
@@ -109,7 +112,8 @@ pub(super) fn check_place(place: Option<&str>) -> Result<()> {
     match place.map(str::parse).transpose()? {
         None | Some(Place::Local | Place::Netns(_) | Place::Pid(_)) => Ok(()),
         Some(place @ (Place::Ssh(_) | Place::Built(..))) => {
-            Err(Error::usage(format!("a command cannot run in {place}")).hint("use local, netns:NAME or pid:PID"))
+            Err(Error::usage(format!("{place} is not a place in which siga can run a command"))
+                .hint("use local, netns:NAME or pid:PID"))
         }
     }
 }

@@ -23,13 +23,13 @@ impl Plan {
             [("include", self.include.len(), limits::CELLS_MAX), ("exclude", self.exclude.len(), limits::EXCLUDES_MAX)];
         let axes_long = axes.into_iter().map(|(name, length)| (name, length, limits::CELLS_MAX));
         if let Some((name, length, most)) = axes_long.chain(lists).find(|(_, length, most)| length > most) {
-            return Err(Error::usage(format!("the list `{name}` in the plan has {length} values"))
-                .hint(format!("use at most {most} values")));
+            return Err(Error::usage(format!("the list `{name}` in the plan has too many values: {length}"))
+                .hint(format!("write at most {most} values in this list")));
         }
         let combinations = axes.into_iter().fold(1_usize, |all, (_, length)| all.saturating_mul(length.max(1)));
         if combinations > limits::COMBINATIONS_MAX {
             let most = limits::COMBINATIONS_MAX;
-            return Err(Error::usage(format!("the values in the plan give {combinations} combinations")).hint(
+            return Err(Error::usage(format!("the plan has too many combinations of values: {combinations}")).hint(
                 format!(
                     "a plan can have at most {most} combinations; remove values, or split the plan into several plans"
                 ),
@@ -55,11 +55,9 @@ impl Plan {
             )));
         }
         if self.rate.is_some() && !self.load.is_empty() {
-            return Err(Error::usage(
-                "the plan has both a rate and loads, but a rate and a percentage of the closed \
-                loop's rate cannot be combined",
-            )
-            .hint("remove --rate or --load"));
+            return Err(Error::usage("the plan sets both --rate and --load, but only one of them is possible").hint(
+                "remove --rate (transactions per second) or --load (percentages of the rate of the closed loop)",
+            ));
         }
         if let Some(trials) = self.trials {
             within("trials", f64::from(trials), 1.0, f64::from(limits::TRIALS_MAX))?;
@@ -123,14 +121,14 @@ impl Plan {
         let refused = |text: String, hint: String| Err(Error::usage(text).hint(hint));
         if clients == 0 || clients > limits::PAIRS_MAX {
             return refused(
-                format!("siga cannot use {clients} client-server pairs"),
+                format!("siga cannot use {clients} client-server pairs (--clients)"),
                 format!("--clients accepts 1 to {} pairs", limits::PAIRS_MAX),
             );
         }
         if beside > 0 && clients > limits::PAIRS_MAX - beside {
             return refused(
-                format!("{clients} clients and {beside} streams are too many"),
-                format!("use at most {} clients and streams in total", limits::PAIRS_MAX),
+                format!("{clients} client-server pairs and {beside} streams beside them are too many connections"),
+                format!("use at most {} pairs and streams in total", limits::PAIRS_MAX),
             );
         }
         let clients = clients + beside;
@@ -146,7 +144,10 @@ impl Plan {
         }
         if self.processes && self.reach.port > 0 && clients > u32::from(u16::MAX - self.reach.port) + 1 {
             return refused(
-                format!("{clients} servers need more port numbers than there are from {} to 65535", self.reach.port),
+                format!(
+                    "{clients} server processes need {clients} port numbers, but there are fewer from {} to 65535",
+                    self.reach.port
+                ),
                 "use a lower --port, because with --processes each server process listens on its own port".into(),
             );
         }

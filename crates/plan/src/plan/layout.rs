@@ -144,13 +144,13 @@ impl Plan {
             return Err(Error::usage(format!(
                 "workload {workload} is a stream, so it has no transactions that could start at planned times"
             ))
-            .hint("use --rate with rr and crr workloads only"));
+            .hint("remove --rate, or choose workloads of the types rr and crr"));
         }
         if !self.load.is_empty() && workload.is_stream() {
             return Err(Error::usage(format!(
                 "workload {workload} is a stream, so it has no transactions that could start at planned times"
             ))
-            .hint("use --load with rr and crr workloads only"));
+            .hint("remove --load, or choose workloads of the types rr and crr"));
         }
         let asked = mtu.or(level.mtu);
         let known = match route {
@@ -211,7 +211,9 @@ impl Plan {
         let (lacks, range) = match route {
             Route::Built(kind) => (kind.lacks(level), kind.mtu_range(self.ipv6)),
             Route::Guests(path) => (self.lacks(*path, level), Some(path.mtu_range(self.ipv6))),
-            Route::Host => (Some(format!("path {route} is only for commands")), None),
+            Route::Host => {
+                (Some(format!("path {route} is only for commands, but workload {workload} is not a command")), None)
+            }
             Route::Places(..) => {
                 (lacks_of_places(workload.udp && asked_mtu.is_some(), level), Some(place::mtu_range(self.ipv6)))
             }
@@ -225,7 +227,10 @@ impl Plan {
         if let (Some(asked), Some(own)) = (asked_mtu, level.mtu)
             && asked != own
         {
-            return Ok(Some(format!("level {} sets MTU {own}, but the cell has another MTU", level.name)));
+            return Ok(Some(format!(
+                "level {} sets the MTU to {own} bytes, but the plan asks for an MTU of {asked} bytes",
+                level.name
+            )));
         }
         if let (Some(mtu), Some((least, most))) = (asked_mtu, range)
             && !(least..=most).contains(&mtu)
@@ -242,7 +247,7 @@ impl Plan {
             });
             let hint = match level.mtu {
                 Some(_) => format!("remove level {}, or change its `mtu`", level.name),
-                None => "choose another --mtu".into(),
+                None => "choose another MTU with --mtu".into(),
             };
             return if elsewhere { Ok(Some(text)) } else { Err(Error::usage(text).hint(hint)) };
         }
@@ -279,7 +284,7 @@ impl Plan {
             ));
         }
         if self.ipv6 && path.medium == Medium::GuestlanHipers {
-            return Some(format!("{path} carries IPv4 packets only"));
+            return Some(format!("path {path} carries only IPv4 packets, but the plan uses IPv6"));
         }
         path.lacks(level)
     }

@@ -63,9 +63,10 @@ fn a_level_that_sets_waiting_is_named_in_a_note() {
         plan.waits_otherwise(&plan.matrix().unwrap())
     };
     let levels = "paths = [\"hipersockets\"]\nlevels = [\"420\", \"430\"]\n";
-    let poll = "some levels set how guests wait for data, so `--wait poll` has no effect there; these levels use `block` at 420, `adaptive` at 430";
+    let poll = "`--wait poll` has no effect at some levels, which set themselves how guests wait for data: `block` at 420, `adaptive` at 430";
     assert_eq!(told(&format!("{levels}wait = \"poll\"")).as_deref(), Some(poll));
-    let block = "some levels set how guests wait for data, so `--wait block` has no effect there; these levels use `adaptive` at 430";
+    let block =
+        "`--wait block` has no effect at some levels, which set themselves how guests wait for data: `adaptive` at 430";
     assert_eq!(told(levels).as_deref(), Some(block));
     assert_eq!(told("paths = [\"hipersockets\"]\nlevels = [\"420\", \"reno\"]"), None);
     assert_eq!(told("paths = [\"vctc\", \"veth\"]\nlevels = [\"reno\", \"cubic\"]\nwait = \"poll\""), None);
