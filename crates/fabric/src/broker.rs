@@ -78,7 +78,7 @@ impl Broker<'_> {
             ready.extend(talks.iter().map(|talk| PollFd::new(&talk.conversation, PollFlags::IN)));
             match poll(&mut ready, None) {
                 Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(error).context("cannot wait for requests of the program's processes"),
+                Err(error) => return Err(error).context("cannot wait for requests of the processes of the program"),
             }
             let ready: Vec<bool> = ready.iter().map(|entry| !entry.revents().is_empty()).collect();
             let mut asked = ready[1..].iter();
@@ -141,7 +141,8 @@ impl Broker<'_> {
             Question::Attach => {
                 let (client, terms, doorbell) = self.begin_application(known.spare.take())?;
                 talk.attaching = Some(client);
-                let reader = NotifyFd::open_reader(&doorbell[0]).context("cannot open a pipe's read end")?;
+                let reader = NotifyFd::open_reader(&doorbell[0])
+                    .context("cannot open the read end of a pipe that wakes a process")?;
                 Ok((Answer::Terms(terms), doorbell.into_iter().chain([reader]).collect()))
             }
             Question::Memory => {

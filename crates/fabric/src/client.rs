@@ -87,7 +87,7 @@ impl Leased {
 fn start(base: &Path, name: &Name, text: &str, lease: bool) -> Result<(Client, Process)> {
     tcp_settings::check(&Topology::parse(text)?)?;
     let (channel, other) = Channel::pair()?;
-    let base = std::path::absolute(base).context(format!("cannot find {}", base.display()))?;
+    let base = std::path::absolute(base).context(format!("cannot find the absolute path of {}", base.display()))?;
     let arguments = CONTROL_ARGUMENTS.iter().map(PathBuf::from).chain([base]);
     let process = Program::load()?.start(arguments, other)?;
     let mut client = Client::over(channel);
@@ -97,7 +97,8 @@ fn start(base: &Path, name: &Name, text: &str, lease: bool) -> Result<(Client, P
         Err(error) => {
             // The control program ends by itself. Wait for its end, so that the next start does not find it still running. The wait
             // has a limit, because a signal may have suspended the process.
-            let time = Timespec::try_from(GRACE).context("the timeout is too long")?;
+            let time =
+                Timespec::try_from(GRACE).context("the timeout for an answer of the control program is too long")?;
             let _ = poll(&mut [PollFd::from_borrowed_fd(process.pidfd(), PollFlags::IN)], Some(&time));
             Err(error)
         }
@@ -168,9 +169,9 @@ impl Client {
         // a socket address.
         let address = SocketAddrUnix::new(through(&place)).context(at())?;
         let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-            .context("cannot create a socket")?;
+            .context("cannot create a socket for requests to the control program")?;
         sockopt::set_socket_timeout(&socket, Timeout::Send, Some(GRACE))
-            .context("cannot set the time limit of a socket")?;
+            .context("cannot set a time limit for requests to the control program")?;
         match net::connect(&socket, &address) {
             Ok(()) => is_served_by_this_user(&socket, run)?,
             Err(Errno::CONNREFUSED) => return Err(dead()),
@@ -227,13 +228,13 @@ impl Client {
                 Ok(None) => {}
             }
             let left = self.take_up_until.map(|until| until.saturating_duration_since(Instant::now()));
-            let limit =
-                Timespec::try_from(left.map_or(time, |left| left.min(time))).context("the timeout is too long")?;
+            let limit = Timespec::try_from(left.map_or(time, |left| left.min(time)))
+                .context("the timeout for an answer of the control program is too long")?;
             match poll(&mut [PollFd::new(&self.channel, PollFlags::IN)], Some(&limit)) {
                 Ok(0) if left.is_some_and(|left| left <= time) => return Err(self.not_taken_up()),
                 Ok(0) => return Ok(None),
                 Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(error).context("cannot wait for an answer"),
+                Err(error) => return Err(error).context("cannot wait for an answer of the control program"),
             }
         }
     }
@@ -291,15 +292,17 @@ impl Client {
     /// Returns an error if the control program or the guest refuses, or if the host has too little memory.
     pub fn use_stack(mut self, guest: &Name, secret: &Secret) -> Result<ApplicationEnd> {
         let (terms, doorbell) = self.begin_application(guest, secret)?;
-        let half = HalfEnd::new(terms).context("no memory")?;
+        let half = HalfEnd::new(terms).context("cannot allocate memory that an application shares with its guest")?;
         let copies = half.memory.each_ref().map(OwnedFd::try_clone);
-        let copies =
-            copies.into_iter().collect::<std::io::Result<Vec<_>>>().context("cannot open another file descriptor")?;
+        let copies = copies
+            .into_iter()
+            .collect::<std::io::Result<Vec<_>>>()
+            .context("cannot duplicate the file descriptors of an application's memory")?;
         let memory = self.exchange_memory(copies)?;
         let [notify, wake] = doorbell;
         let completed =
             NotifyFd::from_fd(notify).and_then(|notify| half.complete(notify, WakeFd::from_fd(wake)?, memory));
-        completed.context("cannot use the guest's memory")
+        completed.context("cannot map the memory that the guest shares with this application")
     }
 
     /// Begins to make a process an application of a guest. Returns what the process needs to make its memory, and the notify and the
@@ -361,6 +364,7 @@ fn is_served_by_this_user(socket: impl AsFd, run: &RunDir) -> Result<()> {
         return Ok(());
     }
     let path = run.path().join("control");
-    let message = format!("a process of user {server} serves {}, but you are user {own}", path.display());
+    let message =
+        format!("the process that listens at {} belongs to user {server}, but you are user {own}", path.display());
     Err(Error::environment(message).hint("end that process, and start the network again"))
 }

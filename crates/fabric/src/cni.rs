@@ -161,10 +161,11 @@ pub fn run(variable: impl Fn(&str) -> Option<OsString>, input: impl Read) -> (St
     let read = input.take(CNI_INPUT_BYTES_MAX + 1).read_to_end(&mut bytes);
     let version = version_of(&bytes);
     let done = match read {
-        Err(error) => Err(Failure::new(Code::Io, format!("cannot read the configuration: {error}"))),
-        Ok(_) if bytes.len() as u64 > CNI_INPUT_BYTES_MAX => {
-            Err(Failure::new(Code::Decoding, format!("the configuration has more than {CNI_INPUT_BYTES_MAX} bytes")))
-        }
+        Err(error) => Err(Failure::new(Code::Io, format!("cannot read the CNI configuration: {error}"))),
+        Ok(_) if bytes.len() as u64 > CNI_INPUT_BYTES_MAX => Err(Failure::new(
+            Code::Decoding,
+            format!("the CNI configuration has more than {CNI_INPUT_BYTES_MAX} bytes"),
+        )),
         Ok(_) => call_of(variable).and_then(|call| carry_out(&call, &bytes)),
     };
     match done {
@@ -183,7 +184,9 @@ fn version_of(bytes: &[u8]) -> String {
 fn call_of(variable: impl Fn(&str) -> Option<OsString>) -> Outcome<Call> {
     let text = |name: &str| -> Outcome<String> {
         let value = variable(name).unwrap_or_default();
-        value.into_string().map_err(|_| Failure::new(Code::Environment, format!("{name} is not UTF-8")))
+        value
+            .into_string()
+            .map_err(|_| Failure::new(Code::Environment, format!("the environment variable {name} is not valid UTF-8")))
     };
     let command = text(COMMAND_VARIABLE)?;
     let call = Call {
@@ -210,7 +213,10 @@ fn call_of(variable: impl Fn(&str) -> Option<OsString>) -> Outcome<Call> {
             Ok(call)
         }
         "" => Err(missing(COMMAND_VARIABLE)),
-        other => Err(Failure::new(Code::Environment, format!("{COMMAND_VARIABLE} is {other:?}"))),
+        other => Err(Failure::new(
+            Code::Environment,
+            format!("the environment variable {COMMAND_VARIABLE} has the unknown value {other:?}"),
+        )),
     }
 }
 
@@ -218,12 +224,20 @@ fn check_names(call: &Call) -> Outcome<()> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     let starts = call.container.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
     if !starts || !call.container.bytes().all(is_plain) {
-        return Err(Failure::new(Code::Environment, "CNI_CONTAINERID has characters that are not allowed"));
+        return Err(Failure::new(
+            Code::Environment,
+            "the environment variable CNI_CONTAINERID has characters that are not allowed",
+        ));
     }
     let name = &call.interface;
     let fits = name.len() <= INTERFACE_NAME_BYTES_MAX && name.bytes().all(is_plain) && name != "." && name != "..";
     if !fits {
-        return Err(Failure::new(Code::Environment, format!("CNI_IFNAME is {name:?}, which no interface can have")));
+        return Err(Failure::new(
+            Code::Environment,
+            format!(
+                "the environment variable CNI_IFNAME is {name:?}, which is not a valid name of a network interface"
+            ),
+        ));
     }
     Ok(())
 }
@@ -235,7 +249,10 @@ fn carry_out(call: &Call, input: &[u8]) -> Outcome<String> {
     let configuration = configuration_of(input)?;
     let is_of_1_1 = matches!(call.command.as_str(), "GC" | "STATUS");
     if is_of_1_1 && configuration.cni_version != "1.1.0" {
-        let message = format!("{} belongs to version 1.1.0, not {}", call.command, configuration.cni_version);
+        let message = format!(
+            "the command {} needs a configuration of CNI version 1.1.0, but the version is {}",
+            call.command, configuration.cni_version
+        );
         return Err(Failure::new(Code::IncompatibleVersion, message));
     }
     let network = Network::of(&configuration)?;
@@ -251,9 +268,9 @@ fn carry_out(call: &Call, input: &[u8]) -> Outcome<String> {
 /// Reads a configuration.
 fn configuration_of(input: &[u8]) -> Outcome<Configuration> {
     let configuration: Configuration = serde_json::from_slice(input)
-        .map_err(|error| Failure::new(Code::Decoding, format!("cannot read the configuration: {error}")))?;
+        .map_err(|error| Failure::new(Code::Decoding, format!("cannot read the CNI configuration: {error}")))?;
     if !VERSIONS.contains(&configuration.cni_version.as_str()) {
-        let message = format!("version {:?} is not supported", configuration.cni_version);
+        let message = format!("siga does not support CNI version {:?}", configuration.cni_version);
         let details = Some(format!("supported versions: {}", VERSIONS.join(", ")));
         return Err(Failure { code: Code::IncompatibleVersion, message, details });
     }
@@ -278,11 +295,14 @@ struct Network<'a> {
 impl<'a> Network<'a> {
     fn of(configuration: &'a Configuration) -> Outcome<Self> {
         if configuration.name.is_empty() {
-            return Err(Failure::new(Code::Configuration, "the configuration has no `name`"));
+            return Err(Failure::new(Code::Configuration, "the CNI configuration has no `name`"));
         }
         let network = configuration.network.as_ref();
         let network = network.ok_or_else(|| {
-            Failure::new(Code::Configuration, "the configuration has no `network`: the name of a network of siga")
+            Failure::new(
+                Code::Configuration,
+                "the CNI configuration has no key `network`, which names a virtual network of siga",
+            )
         })?;
         Ok(Self { configuration, network })
     }
@@ -291,7 +311,10 @@ impl<'a> Network<'a> {
     fn tenant(&self, container: &str, interface: &str) -> Outcome<String> {
         let tenant = format!("{}{container}/{interface}", self.prefix());
         if tenant.len() > TENANT_BYTES_MAX {
-            return Err(Failure::new(Code::Environment, "the names of network and container are too long"));
+            return Err(Failure::new(
+                Code::Environment,
+                "the names of the CNI network and of the container are too long",
+            ));
         }
         Ok(tenant)
     }
@@ -309,7 +332,7 @@ impl<'a> Network<'a> {
 
     fn add(&self, call: &Call) -> Outcome<String> {
         if self.configuration.prev_result.is_some() {
-            let message = "siga makes an interface, so it must be the first plug-in of the list";
+            let message = "siga must be the first plug-in of the list `plugins`, because it makes the interface";
             return Err(Failure::new(Code::Configuration, message));
         }
         let tenant = self.tenant(&call.container, &call.interface)?;
@@ -318,7 +341,7 @@ impl<'a> Network<'a> {
         let Configuration { lan, port, .. } = self.configuration;
         let reserved = ReservedPort::reserve(&mut client, lan.clone(), port.clone(), &tenant).map_err(failed)?;
         if !call.namespace.exists() {
-            let message = format!("there is no namespace {}", call.namespace.display());
+            let message = format!("there is no network namespace {}", call.namespace.display());
             return Err(Failure::new(Code::UnknownContainer, message));
         }
         let port = reserved.join_at(&call.namespace, &call.interface).map_err(|error| Failure::of(Code::Io, &error))?;
@@ -352,17 +375,19 @@ impl<'a> Network<'a> {
         let tenants = self.connect().and_then(|mut client| join::tenants(&mut client));
         let tenants = tenants.map_err(|error| Failure::of(Code::Check, &error))?;
         if !tenants.iter().any(|(known, _)| *known == tenant) {
-            let message = format!("container {} has no port", call.container);
+            let message = format!("container {} is not connected to a port of the virtual network", call.container);
             return Err(Failure::new(Code::UnknownContainer, message));
         }
         let found = join::interface_at(&call.namespace, &call.interface);
         let found = found.map_err(|error| Failure::of(Code::Check, &error))?;
         if !found.is_up {
-            return Err(wrong(format!("interface {} is down", call.interface)));
+            return Err(wrong(format!("interface {} of the container is down", call.interface)));
         }
         let expected = self.configuration.prev_result.iter().flat_map(|previous| &previous.ips);
         match expected.map(|ip| ip.address.addr()).find(|address| !found.addresses.contains(address)) {
-            Some(missing) => Err(wrong(format!("interface {} lacks the address {missing}", call.interface))),
+            Some(missing) => {
+                Err(wrong(format!("interface {} of the container lacks the address {missing}", call.interface)))
+            }
             None => Ok(String::new()),
         }
     }

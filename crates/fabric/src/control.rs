@@ -181,7 +181,7 @@ pub fn run(base: &Path) -> Result<()> {
 
 fn first_request(starter: &mut Channel) -> Result<(Name, String, bool)> {
     let mut ready = [rustix::event::PollFd::new(starter, rustix::event::PollFlags::IN)];
-    rustix::event::poll(&mut ready, None).context("cannot wait for the first request")?;
+    rustix::event::poll(&mut ready, None).context("the control program cannot wait for its first request")?;
     match starter.receive::<TimedRequest>() {
         Ok(Some((TimedRequest { request: Request::Start { name, topology, lease }, .. }, _))) => {
             Ok((name, topology, lease))
@@ -216,8 +216,8 @@ impl Control {
             }
         };
         let listener = listen(&run.control())?;
-        let mut events = ReadySet::new().context("cannot wait for events")?;
-        events.add(&listener, Source::Listener).context("cannot wait for an event")?;
+        let mut events = ReadySet::new().context("the control program cannot wait for events")?;
+        events.add(&listener, Source::Listener).context("the control program cannot wait for an event")?;
         let guests = topology.guests.keys().map(|name| (name.clone(), Guest::default())).collect();
         let mut control = Self {
             run,
@@ -253,7 +253,7 @@ impl Control {
 
     /// Registers a descriptor with the event loop and returns the key of the registration.
     fn watch(&mut self, descriptor: impl AsFd, source: Source) -> Result<u64> {
-        self.events.add(descriptor, source).context("cannot wait for an event")
+        self.events.add(descriptor, source).context("the control program cannot wait for an event")
     }
 
     fn write_state(&mut self) -> Result<()> {
@@ -365,7 +365,7 @@ impl Control {
             let pair = held.pair;
             let other_end_failed = failed.contains(&pair);
             let parts = if other_end_failed {
-                Err(Error::environment("the other end of the ring pair failed"))
+                Err(Error::environment("siga could not create the other guest's end of the ring pair"))
             } else {
                 self.parts_of(held)
             };
@@ -377,7 +377,12 @@ impl Control {
                     self.doorbells.remove(&pair);
                     // The partner drops its end of the pair. The guest `to` receives the order `Refused`, and requests the pair
                     // again later.
-                    let orders = self.pairs.lost(pair, &to, "the other end of the ring pair cannot be created", false);
+                    let orders = self.pairs.lost(
+                        pair,
+                        &to,
+                        "siga could not create the other guest's end of the ring pair",
+                        false,
+                    );
                     self.send_all(cause, orders);
                     let (device, member) = (held.device.clone(), held.member.clone());
                     self.send_order(&to, &Order::Refused { device, member, why }, Vec::new());
@@ -412,7 +417,7 @@ impl Control {
         for _ in 0..CONNECTIONS_AT_ONCE_MAX {
             let lost = match net::accept_with(&self.listener, flags) {
                 Ok(_) if self.clients.len() >= CLIENTS_MAX && !self.drop_idle_client() => {
-                    Error::environment("the control program has too many connections")
+                    Error::environment("the control program has too many connections, so it closes this one")
                 }
                 Ok(connection) => match self.add_client(connection) {
                     Ok(()) => continue,
@@ -430,7 +435,7 @@ impl Control {
                     if !is_closed {
                         return;
                     }
-                    Error::environment("out of descriptors")
+                    Error::environment("the control program has no free file descriptor")
                 }
                 Err(Errno::MFILE | Errno::NFILE) => {
                     std::thread::sleep(OUT_OF_DESCRIPTORS_WAIT);
@@ -439,7 +444,7 @@ impl Control {
                 }
                 Err(_) => return,
             };
-            self.log.of_clients(&format!("a connection was lost: {lost}"));
+            self.log.of_clients(&format!("the control program closed a connection of a client: {lost}"));
         }
     }
 }
@@ -447,7 +452,7 @@ impl Control {
 /// Creates two doorbells (pipes that wake a process) between two processes, one in each direction. Returns the notify and wake
 /// descriptors of the first process, then those of the second process.
 fn doorbells() -> Result<[(OwnedFd, OwnedFd); 2]> {
-    let pair = || siga_ring::doorbell::pair().context("cannot create a doorbell");
+    let pair = || siga_ring::doorbell::pair().context("cannot create a pipe that wakes a guest");
     let ((notify_one, wake_other), (notify_other, wake_one)) = (pair()?, pair()?);
     Ok([(notify_one.into(), wake_one.into()), (notify_other.into(), wake_other.into())])
 }

@@ -94,12 +94,14 @@ pub fn hide() -> Result<()> {
     }
     // A core dump would contain frames and keys of guests. Some core dump handlers ignore the dumpable flag that was set above, so
     // also set the size limit of core dumps to 0.
-    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).context("cannot forbid core dumps")?;
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })
+        .context("cannot disable core dumps of this process")?;
     // From now on no process can begin to trace this process. But a process that traces it already would continue, so return an
     // error if there is one.
     match status("TracerPid")? {
         0 => Ok(()),
-        tracer => Err(Error::environment(format!("process {tracer} traces this process")).hint("end the debugger")),
+        tracer => Err(Error::environment(format!("cannot protect this process, because process {tracer} traces it"))
+            .hint("end this process, for example a debugger, and try again")),
     }
 }
 
@@ -151,7 +153,9 @@ fn dumpable() -> Result<DumpableBehavior> {
 fn leave_others() -> Result<UserNamespace> {
     let threads = status("Threads")?;
     if threads != 1 {
-        return Err(Error::usage(format!("a guest has one thread when it is confined, this one has {threads}")));
+        return Err(Error::usage(format!(
+            "cannot restrict a guest whose process has {threads} threads, because it must have only one"
+        )));
     }
     let user_namespace = match sys::unshare_user() {
         Ok(()) => UserNamespace::Own,
@@ -159,7 +163,7 @@ fn leave_others() -> Result<UserNamespace> {
     };
     let none = CapabilitySet::empty();
     let none = CapabilitySets { effective: none, permitted: none, inheritable: none };
-    set_capabilities(None, none).context("cannot drop capabilities")?;
+    set_capabilities(None, none).context("cannot drop the capabilities of this process")?;
     Ok(user_namespace)
 }
 
@@ -168,7 +172,9 @@ fn status(field: &str) -> Result<u32> {
     const PATH: &str = "/proc/self/status";
     let text = std::fs::read_to_string(PATH).context(PATH)?;
     let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-    value.and_then(|value| value.trim().parse().ok()).ok_or_else(|| Error::environment(format!("{PATH}: no {field}")))
+    value
+        .and_then(|value| value.trim().parse().ok())
+        .ok_or_else(|| Error::environment(format!("the file {PATH} contains no field {field}")))
 }
 
 #[cfg(test)]
@@ -180,7 +186,7 @@ mod tests {
     fn a_guest_with_several_threads_is_refused() {
         let error = confine(Profile::Guest).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Usage);
-        assert!(error.message().starts_with("a guest has one thread when it is confined"), "{error}");
+        assert!(error.message().starts_with("cannot restrict a guest whose process has "), "{error}");
     }
 
     #[test]

@@ -59,7 +59,8 @@ impl<'a> ReservedPort<'a> {
                 hosts.extend(part);
             }
         }
-        let (lan, port, agreed) = reserved.ok_or_else(|| Error::environment("the control program sent no port"))?;
+        let (lan, port, agreed) = reserved
+            .ok_or_else(|| Error::environment("the control program did not send the settings of the reserved port"))?;
         Ok(Self { client, lan, port: *port, agreed, hosts })
     }
 
@@ -95,7 +96,8 @@ impl<'a> ReservedPort<'a> {
     /// Returns an error if the host forbids the namespaces or the device, or if the name is taken.
     pub fn enter_new_namespace(self, name: Option<&Name>) -> Result<Result<()>> {
         let needed = CapabilitySet::SYS_ADMIN | CapabilitySet::NET_ADMIN;
-        let is_privileged = capabilities(None).context("cannot read capabilities")?.effective.contains(needed);
+        let is_privileged =
+            capabilities(None).context("cannot read the capabilities of this process")?.effective.contains(needed);
         if let Some(name) = name {
             may_have_name(name, is_privileged)?;
         }
@@ -113,7 +115,7 @@ impl<'a> ReservedPort<'a> {
         }
         let mounted = mount_for_namespace(&hosts);
         if !is_privileged {
-            keep_network_capabilities().context("cannot keep capabilities")?;
+            keep_network_capabilities().context("cannot keep the capabilities for the network namespace")?;
         }
         Ok(mounted)
     }
@@ -213,7 +215,9 @@ pub fn interface_at(path: &Path, interface: &str) -> Result<Interface> {
         |()| {
             let mut netlink = Netlink::open().context("cannot open a netlink socket")?;
             let link = netlink.link_named(interface).context(format!("there is no interface {interface}"))?;
-            let addresses = netlink.addresses(link.header.index).context("cannot read addresses")?;
+            let addresses = netlink
+                .addresses(link.header.index)
+                .context("cannot read the addresses of the interface in the namespace")?;
             Ok(Interface { is_up: link.header.flags.contains(LinkFlags::Up), addresses })
         },
     )
@@ -270,22 +274,23 @@ fn may_have_name(name: &Name, is_privileged: bool) -> Result<()> {
     }
     if Path::new(NAMED).join(name.as_str()).exists() {
         return Err(Error::usage(format!("a network namespace with the name {name} already exists"))
-            .hint(format!("ip netns del {name}")));
+            .hint(format!("to remove the existing namespace: ip netns del {name}")));
     }
     Ok(())
 }
 
 /// Gives the namespace of this process a name, as `ip netns add` does.
 fn give_name(name: &Name) -> Result<()> {
-    std::fs::create_dir_all(NAMED).context(format!("cannot make {NAMED}"))?;
+    std::fs::create_dir_all(NAMED).context(format!("cannot make the directory {NAMED}"))?;
     // Other mount namespaces see the name only if the directory is a shared mount.
     let shared = MountPropagationFlags::SHARED | MountPropagationFlags::REC;
     if mount_change(NAMED, shared).is_err() {
-        mount_bind(NAMED, NAMED).context(format!("cannot mount {NAMED}"))?;
-        mount_change(NAMED, shared).context(format!("cannot share {NAMED}"))?;
+        mount_bind(NAMED, NAMED).context(format!("cannot mount the directory {NAMED} on itself"))?;
+        mount_change(NAMED, shared)
+            .context(format!("cannot make {NAMED} a mount that is shared between namespaces"))?;
     }
     let path: PathBuf = Path::new(NAMED).join(name.as_str());
-    let at = || format!("cannot make {}", path.display());
+    let at = || format!("cannot make the file {}, which gives the network namespace its name", path.display());
     std::fs::File::options().write(true).create_new(true).open(&path).context(at())?;
     mount_bind("/proc/self/ns/net", &path).context(at()).inspect_err(|_| {
         let _ = std::fs::remove_file(&path);
@@ -309,13 +314,16 @@ fn mount_for_namespace(hosts: &str) -> Result<()> {
     let harmless = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     sys::unshare(UnshareFlags::NEWNS).context("cannot make a mount namespace")?;
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
-        .context("cannot separate the mounts")?;
+        .context("cannot separate the mounts of this process from the mounts of the host")?;
     // The file is in memory, and no directory shows it afterwards. `/sys` is only a place for it.
-    mount("siga", SYS, "tmpfs", harmless, NO_DATA).context("cannot mount a file system for /etc/hosts")?;
+    mount("siga", SYS, "tmpfs", harmless, NO_DATA)
+        .context("cannot mount a temporary file system for a new /etc/hosts")?;
     let file = Path::new(SYS).join("hosts");
-    let written = std::fs::write(&file, hosts).context("cannot write the names of hosts");
-    let bound = written.and_then(|()| mount_bind(&file, HOSTS).context(format!("cannot mount {HOSTS}")));
-    unmount(SYS, UnmountFlags::DETACH).context("cannot unmount a file system")?;
+    let written = std::fs::write(&file, hosts).context("cannot write the file that replaces /etc/hosts");
+    let bound = written.and_then(|()| {
+        mount_bind(&file, HOSTS).context(format!("cannot mount a new {HOSTS} over the file of the host"))
+    });
+    unmount(SYS, UnmountFlags::DETACH).context("cannot unmount the temporary file system at /sys")?;
     // In a container, the kernel can refuse this. Then `/sys` stays that of the host.
     let _ = mount("siga", SYS, "sysfs", harmless, NO_DATA);
     bound

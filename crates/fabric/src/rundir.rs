@@ -108,7 +108,7 @@ impl OpenDirectory {
         if make {
             match rustix::fs::mkdirat(above, name, Mode::RWXU) {
                 Ok(()) | Err(Errno::EXIST) => {}
-                Err(error) => return Err(error).context(format!("cannot make {}", path.display())),
+                Err(error) => return Err(error).context(format!("cannot make the directory {}", path.display())),
             }
         }
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;

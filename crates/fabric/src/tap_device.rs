@@ -52,8 +52,8 @@ pub(crate) fn make(port: &KernelPort, holder: Option<BorrowedFd<'_>>, agreed: Ag
         let made = std::thread::Builder::new().spawn_scoped(scope, || make_here(port, holder, agreed));
         made.map(std::thread::ScopedJoinHandle::join)
     });
-    made.context("cannot start a thread")?
-        .map_err(|_| Error::environment("the thread that makes a TAP device failed"))?
+    made.context("cannot start a thread that works in another network namespace")?
+        .map_err(|_| Error::environment("the thread that makes a TAP device in another network namespace failed"))?
 }
 
 fn make_here(port: &KernelPort, holder: Option<BorrowedFd<'_>>, agreed: Agreed) -> Result<OwnedFd> {
@@ -91,7 +91,7 @@ pub(crate) fn in_namespace<F, T: Send>(
         let first = here()?;
         move_into_link_name_space(namespace, Some(LinkNameSpaceType::Network)).map_err(|error| {
             Error::environment(format!("cannot enter the network namespace: {error}"))
-                .hint("this needs CAP_SYS_ADMIN (root)")
+                .hint("entering a network namespace needs CAP_SYS_ADMIN: run siga as root")
         })?;
         there(first)
     };
@@ -99,7 +99,7 @@ pub(crate) fn in_namespace<F, T: Send>(
         let done = std::thread::Builder::new().spawn_scoped(scope, work);
         done.map(std::thread::ScopedJoinHandle::join)
     });
-    done.context("cannot start a thread")?
+    done.context("cannot start a thread that works in another network namespace")?
         .map_err(|_| Error::environment("the thread in a network namespace failed"))?
 }
 
@@ -188,7 +188,9 @@ fn why_no_tap(interface: &str, place: &Where, error: &std::io::Error) -> Error {
     match Errno::from_io_error(error) {
         Some(Errno::BUSY | Errno::EXIST) => Error::environment(message)
             .hint("an interface with this name already exists; set `interface` to another name"),
-        Some(Errno::PERM) => Error::environment(message).hint("this needs CAP_NET_ADMIN in the namespace"),
+        Some(Errno::PERM) => {
+            Error::environment(message).hint("making a TAP device needs CAP_NET_ADMIN in this namespace")
+        }
         _ => Error::environment(message),
     }
 }
@@ -231,12 +233,12 @@ pub(crate) fn open_uplink(port: &KernelPort, holder: Option<BorrowedFd<'_>>) -> 
         opened.map(std::thread::ScopedJoinHandle::join)
     });
     opened
-        .context("cannot start a thread")?
+        .context("cannot start a thread that works in another network namespace")?
         .map_err(|_| Error::environment("the thread that opens an uplink failed"))?
 }
 
 fn refuse_own_namespace(place: &Where) -> Result<()> {
-    if !is_own_namespace().context("cannot compare network namespaces")? {
+    if !is_own_namespace().context("cannot compare the namespace of the port with the namespace of this host")? {
         return Ok(());
     }
     Err(Error::usage(format!("{place} is the network namespace of this host"))
@@ -252,7 +254,8 @@ fn is_own_namespace() -> std::io::Result<bool> {
 /// Moves this thread into a namespace. That of a process is entered through `holder`, which never means another process.
 fn enter(place: &Where, holder: Option<BorrowedFd<'_>>) -> Result<()> {
     let refused = |error: Errno| {
-        Error::environment(format!("cannot enter {place}: {error}")).hint("this needs CAP_SYS_ADMIN (root)")
+        Error::environment(format!("cannot enter {place}: {error}"))
+            .hint("entering a network namespace needs CAP_SYS_ADMIN: run siga as root")
     };
     let name = match place {
         Where::Here | Where::Joins => return Ok(()),

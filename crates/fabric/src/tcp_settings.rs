@@ -21,7 +21,7 @@ pub fn check(topology: &Topology) -> Result<()> {
         defaults.config.check().map_err(|error| at(Error::usage(format!("tcp: {error:?}"))))?;
         if guest.tcp_to.len() > TCP_ROUTE_SETTINGS_MAX {
             let message = format!(
-                "the guest has {} routes with TCP settings; at most {TCP_ROUTE_SETTINGS_MAX} are allowed",
+                "the guest has too many routes with TCP settings: {}, but at most {TCP_ROUTE_SETTINGS_MAX} are allowed",
                 guest.tcp_to.len()
             );
             return Err(at(Error::usage(message)));
@@ -40,7 +40,8 @@ pub fn check(topology: &Topology) -> Result<()> {
 pub(crate) fn apply<S: Storage>(stack: &mut Stack<S>, tcp: &TcpSettings, tcp_to: &[TcpTo]) -> Result<()> {
     set_all(tcp, |name, value| stack.set_tcp_default(name, value))?;
     for of in tcp_to {
-        let refused = |error| Error::usage(format!("route to {}: {error:?}", of.to));
+        let refused =
+            |error| Error::usage(format!("the stack refuses the TCP settings of the route to {}: {error:?}", of.to));
         stack.set_route_settings(convert::prefix(of.to), route_settings(of)?).map_err(refused)?;
     }
     Ok(())

@@ -193,7 +193,7 @@ fn a_host_that_cannot_measure_is_refused_before_anything_is_measured() {
         ("ssh:one,ssh:old", 3, &["ssh:old: siga: ", "version 99"]),
         ("ssh:one,netns:nope", 3, &["netns:nope: this network namespace does not exist"]),
         ("ssh:one,ssh:one", 2, &["--on names ssh:one twice"]),
-        ("one", 2, &["`one` is not a place", "ssh:[USER@]HOST"]),
+        ("one", 2, &["`one` does not name a host", "ssh:[USER@]HOST"]),
     ] {
         on(&bench, &format!("--on {places} --trials 1")).refused(status, words);
         assert!(!bench.path("run").exists() && !bench.path("measured").exists(), "{places}");

@@ -65,7 +65,7 @@ impl Control {
         }
         self.running(guest)?;
         if self.is_stopping() {
-            return Err(Error::environment("the network is going down"));
+            return Err(Error::environment("the network is going down, so no application can attach to a guest"));
         }
         let count = self.guests[guest].applications.len();
         if count as u64 >= u64::from(self.topology.guests[guest].applications_max) {

@@ -23,7 +23,8 @@ pub(super) struct Attached(HashMap<Pid, OwnedFd>);
 impl Attached {
     /// Adds the process at the other end of a connection.
     fn add(&mut self, connection: impl AsFd) -> Result<()> {
-        let Peer { pid, pidfd } = Peer::of(connection).context("cannot watch the attaching process")?;
+        let Peer { pid, pidfd } =
+            Peer::of(connection).context("cannot watch the process that attaches to the network")?;
         self.forget_ended()?;
         // A test may run the control program and its guests in one process. That process must be able to make every request.
         if self.0.contains_key(&pid) || pid == getpid() {
@@ -31,7 +32,7 @@ impl Attached {
         }
         if self.0.len() >= ATTACHED_PROCESSES_MAX {
             return Err(Error::environment(format!(
-                "{ATTACHED_PROCESSES_MAX} processes are attached, which is the maximum"
+                "{ATTACHED_PROCESSES_MAX} processes are attached to the network, which is the maximum"
             )));
         }
         self.0.insert(pid, pidfd);
@@ -43,7 +44,9 @@ impl Attached {
         if self.0.is_empty() {
             return Ok(false);
         }
-        let pid = sockopt::socket_peercred(connection).context("cannot identify the requesting process")?.pid;
+        let pid = sockopt::socket_peercred(connection)
+            .context("cannot identify the process that sent a request to the control program")?
+            .pid;
         self.forget_ended()?;
         Ok(self.0.contains_key(&pid))
     }
@@ -60,7 +63,8 @@ impl Attached {
         let ended: Vec<bool> = {
             let mut ready: Vec<PollFd<'_>> =
                 self.0.values().map(|process| PollFd::new(process, PollFlags::IN)).collect();
-            poll(&mut ready, Some(&Timespec::default())).context("cannot watch attached processes")?;
+            poll(&mut ready, Some(&Timespec::default()))
+                .context("cannot check whether processes that are attached to the network still run")?;
             ready.iter().map(|process| !process.revents().is_empty()).collect()
         };
         let mut ended = ended.into_iter();
@@ -96,7 +100,7 @@ impl Control {
             | Request::Mirror { .. }
             | Request::Addresses { .. } => {
                 if self.lease != Some(key) && self.attached.has(&client.channel)? {
-                    let message = "this process is attached to the network, so it may not send other requests";
+                    let message = "a process that is attached to the network as a guest or application may not send other requests";
                     return Err(Error::usage(message).hint("send the request from another process"));
                 }
                 Ok(())

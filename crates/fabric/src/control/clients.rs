@@ -70,7 +70,9 @@ impl Control {
     pub(super) fn add_client(&mut self, connection: OwnedFd) -> Result<()> {
         let own = rustix::process::geteuid();
         if sockopt::socket_peercred(&connection).ok().is_none_or(|peer| peer.uid != own && !peer.uid.is_root()) {
-            return Err(Error::usage("the request comes from a process of another user"));
+            return Err(Error::usage(
+                "the control program refused the request, because it comes from a process of another user",
+            ));
         }
         self.insert_client(Channel::new(connection)?, Waits::Nothing, false).map(drop)
     }
@@ -122,7 +124,10 @@ impl Control {
             }
             Waits::Nothing if has_hung_up(&client.channel).unwrap_or(true) => self.drop_client(key),
             Waits::Nothing if Moment::now() >= until => {
-                self.fail(key, Error::environment("the request arrived too late and had no effect"));
+                self.fail(
+                    key,
+                    Error::environment("the request arrived after the sender's timeout, so it had no effect"),
+                );
             }
             Waits::Nothing => {
                 client.has_asked = true;
@@ -290,7 +295,9 @@ impl Control {
                     self.finish(key, Ok(()));
                 }
                 Waits::Pong { from, .. } if late => {
-                    let error = Error::environment(format!("guest {from} does not answer"));
+                    let error = Error::environment(format!(
+                        "guest {from} did not answer the control program before the timeout"
+                    ));
                     self.finish(key, Err(error));
                 }
                 Waits::Nothing

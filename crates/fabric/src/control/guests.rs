@@ -226,7 +226,8 @@ impl Control {
     /// channel.
     pub(super) fn attach(&mut self, name: &Name, key: u64, channel: Channel) -> Result<()> {
         self.events.remove(key, &channel);
-        let process = Running::Adopted(Peer::of(&channel).context("cannot watch the attaching process")?);
+        let process =
+            Running::Adopted(Peer::of(&channel).context("cannot watch the process that attaches as a guest")?);
         self.log.of_guest(name, &format!("guest {name}: attached, process {}", process.pid()));
         self.begin_process(name, Phase::Begun, process, channel)?;
         self.configure(name)

@@ -20,17 +20,19 @@ use std::os::fd::OwnedFd;
 
 /// Creates the memory file for a guest's outgoing ring of a pair.
 pub(super) fn of_ring(outbound: Buffers) -> Result<OwnedFd> {
-    let bytes = ring_bytes(outbound)
-        .ok_or_else(|| Error::usage("a ring cannot have this number of buffers, or buffers of this size"))?;
+    let bytes = ring_bytes(outbound).ok_or_else(|| {
+        Error::usage("siga cannot make a ring with this number of buffers, or with buffers of this size")
+    })?;
     memory_file(bytes).context("cannot allocate memory for a ring")
 }
 
 /// Creates the memory files for a guest's ring to an application and for the guest's arena.
 pub(super) fn of_application(arena_bytes: u64) -> Result<[OwnedFd; 2]> {
-    let shape = siga_iucv::shape()
-        .ok_or_else(|| Error::usage("a ring cannot have this number of buffers, or buffers of this size"))?;
-    let arena_bytes =
-        usize::try_from(arena_bytes).map_err(|_| Error::usage("the size exceeds the maximum size of an arena"))?;
+    let shape = siga_iucv::shape().ok_or_else(|| {
+        Error::usage("siga cannot make a ring with this number of buffers, or with buffers of this size")
+    })?;
+    let arena_bytes = usize::try_from(arena_bytes)
+        .map_err(|_| Error::usage("arena_bytes is larger than the maximum size of an application's arena"))?;
     let make = |bytes| memory_file(bytes).context("cannot allocate memory for an application");
     Ok([make(shape.memory_bytes())?, make(arena_bytes)?])
 }
@@ -105,7 +107,7 @@ fn lower(pid: Pid, resource: Resource, most: u64) -> Result<()> {
     match prlimit(Some(pid), resource, Rlimit { current: Some(most), maximum: Some(most) }) {
         // EPERM means that the limit is already lower: the control program that started this guest had lower limits itself.
         Ok(_) | Err(Errno::PERM) => Ok(()),
-        Err(error) => Err(error).context("cannot limit a guest"),
+        Err(error) => Err(error).context("cannot lower a resource limit of a guest's process"),
     }
 }
 

@@ -362,7 +362,7 @@ fn may_couple<'a>(topology: &'a Topology, one: &MemberId, other: &MemberId) -> R
     }
     if !topology.partners(&one.guest, own).any(|(guest, _)| *guest == other.guest) {
         return Err(Error::usage(format!(
-            "{one} and {other} have no ring pair, because they exchange frames through a switch"
+            "{one} and {other} cannot have a ring pair, because they exchange frames through a switch"
         )));
     }
     for member in [one, other] {

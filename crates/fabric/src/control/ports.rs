@@ -132,7 +132,8 @@ impl Control {
             self.ports.devices.insert(key.clone(), device);
         }
         self.ports.missing.remove(&key);
-        let device = self.ports.devices[&key].try_clone().context("cannot pass a TAP device")?;
+        let device =
+            self.ports.devices[&key].try_clone().context("cannot duplicate the descriptor of a port's TAP device")?;
         self.send_order(network, &Order::Port { port: Box::new(port.clone()) }, vec![device]);
         Ok(())
     }
@@ -147,7 +148,7 @@ impl Control {
     /// not after a restart of the control program.
     fn watch_holder(&mut self, key: &(Name, Name), place: &Where) -> Result<()> {
         let Where::Pid(pid) = place else { return Ok(()) };
-        let has_ended = || Error::environment(format!("{place}: the process has ended"));
+        let has_ended = || Error::environment(format!("{place}: this process has ended"));
         if self.ports.ended.contains(key) {
             return Err(has_ended());
         }
@@ -196,7 +197,10 @@ impl Control {
         }
         self.ports.missing.remove(key);
         let uplink = &self.ports.uplinks[key].1;
-        let (socket, is_there) = (uplink.socket.try_clone().context("cannot pass an uplink")?, uplink.has_carrier);
+        let (socket, is_there) = (
+            uplink.socket.try_clone().context("cannot duplicate the descriptor of an uplink's socket")?,
+            uplink.has_carrier,
+        );
         let port = KernelPort { mtu: port.mtu.min(uplink.mtu), ..port.clone() };
         self.send_order(&network, &Order::Port { port: Box::new(port) }, vec![socket]);
         self.send_order(&network, &Order::Carrier { port: name, is_there }, Vec::new());

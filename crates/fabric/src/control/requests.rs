@@ -137,7 +137,7 @@ impl Control {
         };
         let changed = if granted { access.insert(guest.clone()) } else { access.remove(guest) };
         if !changed {
-            let word = if granted { "has" } else { "does not have" };
+            let word = if granted { "already has" } else { "has no" };
             return Err(Error::usage(format!("guest {guest} {word} access to network {network}")));
         }
         self.write_state()?;
@@ -219,7 +219,7 @@ impl Control {
             )));
         }
         if self.is_stopping() {
-            return Err(Error::environment("the network is going down"));
+            return Err(Error::environment("the network is going down, so no process can attach as a guest"));
         }
         if self.guests[guest].process.is_some() {
             return Err(Error::environment(format!("guest {guest} is already attached")));

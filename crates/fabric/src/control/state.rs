@@ -83,14 +83,14 @@ pub(crate) struct Secrets {
 impl State {
     /// Creates the state of a new network.
     pub(crate) fn new(name: Name, text: String, topology: &Topology) -> Result<Self> {
-        let draw = || Secret::draw().context("cannot generate a secret");
+        let draw = || Secret::draw().context("cannot generate a random secret of the network");
         let mut secrets = BTreeMap::new();
         for guest in topology.guests.keys() {
             secrets.insert(guest.clone(), Secrets { control: draw()?, attach: draw()?, application: draw()? });
         }
         let (granted, stopped, incarnations) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
         let cgroup = Cgroup::place(&name);
-        let ticket_key = TicketKey::draw().context("cannot generate a secret")?;
+        let ticket_key = TicketKey::draw().context("cannot generate a random secret of the network")?;
         Ok(Self {
             protocol: PROTOCOL,
             name,
@@ -116,7 +116,7 @@ impl State {
     /// # Errors
     /// Returns an error if the host provides no random numbers.
     pub(crate) fn renew_incarnation(&mut self, guest: &Name) -> Result<()> {
-        let number = random::draw().context("cannot generate an incarnation")?;
+        let number = random::draw().context("cannot generate a random number that identifies a start of a guest")?;
         self.incarnations.insert(guest.clone(), u64::from_ne_bytes(number));
         Ok(())
     }
@@ -193,7 +193,7 @@ impl State {
             Access::Restricted(granted) => Some((name.clone(), granted.clone())),
         });
         self.granted = restricted.collect();
-        run.write_state(&serde_json::to_vec(self).context("cannot write the state")?, durable)
+        run.write_state(&serde_json::to_vec(self).context("cannot encode the state of the network")?, durable)
     }
 }
 

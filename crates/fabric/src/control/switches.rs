@@ -45,13 +45,16 @@ impl Control {
             Some(Mirror { from, to }) => {
                 let mirror = Mirror { from: from.as_deref().map(label).transpose()?, to: label(&to)? };
                 if mirror.from.as_ref() == Some(&mirror.to) {
-                    return Err(Error::usage(format!("port {} cannot get copies of its own frames", mirror.to)));
+                    return Err(Error::usage(format!("port {} cannot be the mirror of its own frames", mirror.to)));
                 }
                 if matches!(
                     self.topology.port(network, &mirror.to)?,
                     SwitchPort::Kernel(KernelPort { uplink: Some(_), .. })
                 ) {
-                    return Err(Error::usage(format!("{} is an uplink, which cannot get copies of frames", mirror.to)));
+                    return Err(Error::usage(format!(
+                        "port {} is an uplink, which cannot be a mirror (a port that gets copies of frames)",
+                        mirror.to
+                    )));
                 }
                 Some(mirror)
             }

@@ -29,13 +29,15 @@ impl Control {
         tenant: String,
     ) -> Result<()> {
         if self.is_stopping() {
-            return Err(Error::environment("the network is going down"));
+            return Err(Error::environment("the network is going down, so no namespace can join it"));
         }
         if tenant.is_empty() || tenant.len() > TENANT_BYTES_MAX {
-            return Err(Error::usage(format!("the name of a namespace has 1 to {TENANT_BYTES_MAX} bytes")));
+            return Err(Error::usage(format!(
+                "the name of a namespace that joins a port must have 1 to {TENANT_BYTES_MAX} bytes"
+            )));
         }
         if let Some((_, port)) = self.port_of_tenant(&tenant) {
-            return Err(Error::usage(format!("{tenant} has port {port} already")));
+            return Err(Error::usage(format!("{tenant} already has port {port}")));
         }
         let key = self.choose_port(lan, port)?;
         self.may_join(&key)?;
@@ -74,7 +76,7 @@ impl Control {
             }
             if let Some((_, port)) = all.iter().find(|(_, port)| port.name == *name) {
                 return Err(Error::usage(format!(
-                    "port {name} belongs to {}, so no other one can join it",
+                    "port {name} belongs to {}, so no other namespace can join the port",
                     port.place
                 ))
                 .hint("remove `netns` and `pid` of the port in the topology"));
@@ -95,8 +97,11 @@ impl Control {
             (None, Some(lan)) if !self.topology.networks.contains_key(lan) => {
                 Err(Error::usage(format!("the topology has no network {lan}")))
             }
-            (None, _) => Err(Error::environment(format!("no port is free: all {} are in use", joinable.len()))
-                .hint("give a port of the topology a larger `count`")),
+            (None, _) => Err(Error::environment(format!(
+                "no port of the switch is free: all {} ports that a namespace can join are in use",
+                joinable.len()
+            ))
+            .hint("give a port of the topology a larger `count`")),
         }
     }
 
@@ -132,14 +137,18 @@ impl Control {
     pub(super) fn join_port(&mut self, client: u64, mut descriptors: Vec<OwnedFd>) -> Result<()> {
         let reserved = self.ports.reserved.iter().find(|(_, (own, _))| *own == client);
         let Some((key, (_, tenant))) = reserved.map(|(key, reserved)| (key.clone(), reserved.clone())) else {
-            return Err(Error::usage("this connection has reserved no port"));
+            return Err(Error::usage("the request to join a port comes from a connection that has reserved no port"));
         };
         let device = descriptors.pop().filter(|_| descriptors.is_empty());
-        let device = device.ok_or_else(|| Error::usage("the request has not one descriptor of a TAP device"))?;
-        sys::tap_name(&device)
-            .map_err(|error| Error::usage(format!("this is not a TAP device for a port: {error}")))?;
+        let device = device.ok_or_else(|| {
+            Error::usage("the request to join a port must contain exactly one descriptor of a TAP device")
+        })?;
+        sys::tap_name(&device).map_err(|error| {
+            Error::usage(format!("the descriptor in the request is not a TAP device for a port: {error}"))
+        })?;
         let port = self.granted_ports(&key.0).into_iter().find(|port| port.name == key.1);
-        let port = port.ok_or_else(|| Error::usage(format!("port {} has lost its access to {}", key.1, key.0)))?;
+        let port =
+            port.ok_or_else(|| Error::usage(format!("port {} has lost its access to network {}", key.1, key.0)))?;
         self.ports.reserved.remove(&key);
         self.log.of_guest(&key.0, &format!("network {}: port {}: {tenant} has joined", key.0, key.1));
         self.state.set_port(&key, |port| port.tenant = Some(tenant));

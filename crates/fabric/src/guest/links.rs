@@ -122,18 +122,20 @@ impl Node {
     }
 
     fn try_begin(&mut self, pair: RingPairEnd, descriptors: Vec<OwnedFd>) -> Result<OwnedFd, String> {
-        let link = self.link_of(&pair.device, &pair.member).ok_or("the guest does not know this partner")?;
+        let link = self.link_of(&pair.device, &pair.member).ok_or("the guest has no device with this partner")?;
         let shape = |buffers: Buffers| {
             let bytes = usize::try_from(buffers.bytes).unwrap_or(usize::MAX);
-            Shape::new(bytes, usize::from(buffers.count)).ok_or("a ring cannot have buffers of this number or size")
+            Shape::new(bytes, usize::from(buffers.count))
+                .ok_or("the guest cannot make a ring with this number or size of buffers")
         };
-        let [notify_fd, wake_fd, memory]: [OwnedFd; 3] =
-            descriptors.try_into().map_err(|_| "the message lacks its doorbells or memory")?;
+        let [notify_fd, wake_fd, memory]: [OwnedFd; 3] = descriptors
+            .try_into()
+            .map_err(|_| "the order to make a ring pair lacks descriptors of its notification pipes or memory")?;
         let (notify_fd, wake_fd) = NotifyFd::from_fd(notify_fd)
             .and_then(|notify_fd| Ok((notify_fd, WakeFd::from_fd(wake_fd)?)))
-            .map_err(|error| format!("the doorbells cannot be used: {error}"))?;
-        let (own, memory) =
-            OwnMemory::in_file(memory, shape(pair.outbound)?).map_err(|error| format!("no memory: {error}"))?;
+            .map_err(|error| format!("the guest cannot use the notification pipes of a ring pair: {error}"))?;
+        let (own, memory) = OwnMemory::in_file(memory, shape(pair.outbound)?)
+            .map_err(|error| format!("the guest cannot map its own memory of a ring pair: {error}"))?;
         let half = HalfPair { link, own, notify_fd, wake_fd, inbound: shape(pair.inbound)?, pair };
         self.halves.retain(|other| other.link != link);
         self.halves.push(half);
@@ -145,7 +147,10 @@ impl Node {
         let Some(at) = self.halves.iter().position(|half| half.pair.pair == pair) else { return };
         let half = self.halves.swap_remove(at);
         let link = half.link;
-        match memory.ok_or("the memory is missing".to_owned()).and_then(|memory| self.try_complete(half, memory)) {
+        match memory
+            .ok_or("the order to complete a ring pair contains no memory file".to_owned())
+            .and_then(|memory| self.try_complete(half, memory))
+        {
             Ok(()) => {
                 self.send_event(&GuestEvent::Linked { pair }, Vec::new());
                 self.stack.carrier_up(self.now(), setup::number(link));

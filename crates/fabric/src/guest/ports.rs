@@ -73,14 +73,20 @@ impl Node {
 
     /// Adds the port of a network namespace, or replaces it. The descriptor is its TAP device.
     pub(super) fn add_kernel_port(&mut self, now: Ticks, port: KernelPort, descriptors: Vec<OwnedFd>) -> Result<()> {
-        let [tap]: [OwnedFd; 1] = descriptors.try_into().map_err(|_| Error::usage("a port without its device"))?;
+        let [tap]: [OwnedFd; 1] = descriptors
+            .try_into()
+            .map_err(|_| Error::usage("the order for a port lacks the descriptor of its TAP device"))?;
         rustix::io::ioctl_fionbio(&tap, true).context("cannot make a TAP device non-blocking")?;
         self.remove_kernel_port(now, &port.name);
         let Some((switch, device)) = self.switch.as_mut().zip(self.config.devices.first()) else { return Ok(()) };
         let own = convert::agreed(device.features, device.kind);
         let server = Mac::derived(device.network.as_str());
         let at = switch.ports.iter().position(Option::is_none).unwrap_or(switch.ports.len());
-        let registration = self.wakes.events.add(&tap, ReadyKey::Port(at)).context("cannot wait for a TAP device")?;
+        let registration = self
+            .wakes
+            .events
+            .add(&tap, ReadyKey::Port(at))
+            .context("the guest cannot wait for frames of a TAP device")?;
         let prefixes: Vec<_> = port.addresses.iter().map(|own| convert::prefix(own.addr().into())).collect();
         let refused = |error| Error::usage(format!("sources: {error:?}"));
         let own_addresses = Sources::new(&prefixes, &[]).map_err(refused)?;

@@ -56,11 +56,12 @@ pub(crate) fn ask_for_slice() {
 /// Receives the first order, which contains the configuration of this guest and a socket. Makes the socket listen, so that a
 /// restarted control program can connect to this guest.
 pub(crate) fn first_order(channel: &mut Channel) -> Result<(GuestConfig, OwnedFd)> {
-    let time = Timespec::try_from(START_TIME_MAX).context("the time to start")?;
-    poll(&mut [PollFd::new(channel, PollFlags::IN)], Some(&time)).context("cannot wait for the first order")?;
+    let time = Timespec::try_from(START_TIME_MAX).context("the time limit for the start of a guest is too long")?;
+    poll(&mut [PollFd::new(channel, PollFlags::IN)], Some(&time))
+        .context("the guest cannot wait for the first order of the control program")?;
     let silent = || Error::environment("the control program did not send the guest's identity");
     let Ok(Some((Order::Configure(config), descriptors))) = channel.receive() else { return Err(silent()) };
     let [listener]: [OwnedFd; 1] = descriptors.try_into().map_err(|_| silent())?;
-    net::listen(&listener, 4).context("cannot listen for a later control program")?;
+    net::listen(&listener, 4).context("the guest cannot listen for connections of a later control program")?;
     Ok((*config, listener))
 }

@@ -37,7 +37,7 @@ impl Node {
     /// # Errors
     /// Returns an error if the host provides no random numbers or descriptors, or if the stack refuses an address or MTU.
     pub fn new(config: GuestConfig, channel: Channel, listener: Option<OwnedFd>) -> Result<Self> {
-        let seed = Seed(random::draw().context("cannot generate a seed")?);
+        let seed = Seed(random::draw().context("cannot generate a random seed for the guest's stack")?);
         Self::seeded(config, channel, listener, seed)
     }
 
@@ -52,10 +52,12 @@ impl Node {
         let backpressure_times =
             backpressure::Times { backpressure: clock.span(BACKPRESSURE_TIME_MAX), mixed: clock.span(MIXED_TIME) };
         let mut wakes = Wakes::new(clock.span(EVENTS_INTERVAL))?;
-        let control =
-            Some((wakes.events.add(&channel, ReadyKey::Control).context("cannot wait for an event")?, channel));
+        let control = Some((
+            wakes.events.add(&channel, ReadyKey::Control).context("the guest cannot wait for an event")?,
+            channel,
+        ));
         if let Some(listener) = &listener {
-            wakes.events.add(listener, ReadyKey::Listener).context("cannot wait for an event")?;
+            wakes.events.add(listener, ReadyKey::Listener).context("the guest cannot wait for an event")?;
         }
         let mut node = Self {
             stack: Stack::with_storage(stack_config),

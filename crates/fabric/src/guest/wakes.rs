@@ -47,7 +47,7 @@ pub(super) struct Wakes {
 
 impl Wakes {
     pub(super) fn new(interval: Ticks) -> Result<Self> {
-        let events = ReadySet::new().context("cannot wait for events")?;
+        let events = ReadySet::new().context("the guest cannot wait for events")?;
         Ok(Self { events, ready: Vec::new(), next_look: Ticks(0), interval, alarm: None, wake: None })
     }
 

@@ -114,7 +114,7 @@ impl Program {
         command.arg0(NAME).args(arguments).env_clear().current_dir("/");
         command.stdin(channel).stdout(Stdio::null()).stderr(stderr);
         sys::start_afresh(&mut command);
-        Process::watch(command.spawn().context("cannot start a process")?)
+        Process::watch(command.spawn().context("cannot start a process of siga")?)
     }
 }
 
@@ -225,7 +225,7 @@ impl Process {
 pub fn channel() -> Result<OwnedFd> {
     let stdin = rustix::stdio::stdin();
     if rustix::net::sockopt::socket_type(stdin).is_err() {
-        return Err(Error::usage("this is an internal command, which the control program runs"));
+        return Err(Error::usage("this is an internal command, which only the control program can run"));
     }
     let channel = rustix::io::fcntl_dupfd_cloexec(stdin, 3)
         .context("cannot use descriptor 0, the socket to the parent process")?;

@@ -253,7 +253,7 @@ pub fn without_io_uring() -> Result<()> {
 /// Installs the filters of a profile permanently, for all threads of this process and all its future children.
 pub(super) fn restrict(profile: Profile) -> Result<()> {
     for filter in filters(profile)? {
-        apply_filter_all_threads(&filter).context("cannot restrict system calls")?;
+        apply_filter_all_threads(&filter).context("cannot restrict the system calls of this process")?;
     }
     Ok(())
 }
@@ -284,7 +284,7 @@ fn other_numbers() -> Option<BpfProgram> {
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// The context of every error in this module.
-const PLACE: &str = "cannot create a filter of system calls";
+const PLACE: &str = "cannot create a filter for the system calls of this process";
 
 fn compile(rules: Rules, otherwise: SeccompAction, matched: SeccompAction) -> Result<BpfProgram> {
     let architecture = std::env::consts::ARCH.try_into().context(PLACE)?;

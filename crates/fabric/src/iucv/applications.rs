@@ -244,14 +244,20 @@ impl Applications {
         descriptors: Vec<OwnedFd>,
         register: impl FnOnce(&WakeFd, usize) -> io::Result<u64>,
     ) -> Result<Vec<OwnedFd>, String> {
-        let [notify_fd, wake_fd, memory, arena_memory]: [OwnedFd; 4] =
-            descriptors.try_into().map_err(|_| "the message lacks its doorbells or memory")?;
+        let [notify_fd, wake_fd, memory, arena_memory]: [OwnedFd; 4] = descriptors
+            .try_into()
+            .map_err(|_| "the order to attach an application lacks descriptors of its notification pipes or memory")?;
         let (notify_fd, wake_fd) = NotifyFd::from_fd(notify_fd)
             .and_then(|notify_fd| Ok((notify_fd, WakeFd::from_fd(wake_fd)?)))
-            .map_err(|error| format!("the doorbells cannot be used: {error}"))?;
-        let bytes = usize::try_from(arena_bytes).map_err(|_| "the size exceeds the maximum size of an arena")?;
-        let no_memory = |error: MapError| format!("no memory: {error}");
-        let (own, memory) = OwnMemory::in_file(memory, shape().ok_or("no ring is so")?).map_err(no_memory)?;
+            .map_err(|error| format!("the guest cannot use the notification pipes of an application: {error}"))?;
+        let bytes =
+            usize::try_from(arena_bytes).map_err(|_| "the arena of the application is larger than the maximum")?;
+        let no_memory = |error: MapError| format!("the guest cannot map its own memory for an application: {error}");
+        let (own, memory) = OwnMemory::in_file(
+            memory,
+            shape().ok_or("the guest cannot make a ring of the size that an application needs")?,
+        )
+        .map_err(no_memory)?;
         let (arena, arena_memory) = OwnArena::in_file(arena_memory, bytes).map_err(no_memory)?;
         let place = self.all.iter().position(Option::is_none).unwrap_or(self.all.len());
         let registration = register(&wake_fd, place).map_err(|error| error.to_string())?;
@@ -354,8 +360,11 @@ impl Applications {
 
 /// Maps the memory that the application writes and the guest reads: the application's ring and its arena.
 fn map(bytes: usize, descriptors: Vec<OwnedFd>) -> Result<(PeerMemory, PeerArena), String> {
-    let [memory, sent]: [OwnedFd; 2] = descriptors.try_into().map_err(|_| "the memory is missing")?;
-    let peer = PeerMemory::map(memory, shape().ok_or("no ring is so")?).map_err(|error| error.to_string())?;
+    let [memory, sent]: [OwnedFd; 2] =
+        descriptors.try_into().map_err(|_| "the order to attach an application contains no memory files")?;
+    let peer =
+        PeerMemory::map(memory, shape().ok_or("the guest cannot make a ring of the size that an application needs")?)
+            .map_err(|error| error.to_string())?;
     let sent = PeerArena::map(sent, bytes).map_err(|error| error.to_string())?;
     Ok((peer, sent))
 }

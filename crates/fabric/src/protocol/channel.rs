@@ -62,11 +62,13 @@ pub enum Unsent {
 impl From<Unsent> for Error {
     fn from(unsent: Unsent) -> Self {
         match unsent {
-            Unsent::TooLong { bytes } => {
-                Self::usage(format!("a message of {bytes} bytes is too long: the limit is {MESSAGE_BYTES_MAX}"))
+            Unsent::TooLong { bytes } => Self::usage(format!(
+                "a message between processes of siga is too long: it has {bytes} bytes, but the limit is {MESSAGE_BYTES_MAX}"
+            )),
+            Unsent::Behind => Self::environment("the receiver does not read the messages that siga has already sent"),
+            Unsent::Closed(why) => {
+                Self::environment(format!("cannot send a message to another process of siga: {why}"))
             }
-            Unsent::Behind => Self::environment("the receiver of the messages does not accept any"),
-            Unsent::Closed(why) => Self::environment(format!("cannot send a message: {why}")),
         }
     }
 }
@@ -91,7 +93,7 @@ impl Channel {
     pub fn pair() -> Result<(Self, OwnedFd)> {
         let flags = SocketFlags::CLOEXEC;
         let (own, other) = net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
-            .context("cannot create a pair of sockets")?;
+            .context("cannot create a pair of sockets between two processes of siga")?;
         Ok((Self::new(own)?, other))
     }
 

@@ -24,7 +24,7 @@ const PARENT: &str = "..";
 /// Returns an error if the directory is a symbolic link, belongs to another user, or is writable for other users. Also returns an
 /// error if the path contains a symbolic link that belongs to another user.
 pub(super) fn open(path: &Path, make: bool) -> Result<Option<OpenDirectory>> {
-    let path = std::path::absolute(path).context(format!("cannot find {}", path.display()))?;
+    let path = std::path::absolute(path).context(format!("cannot find the absolute path of {}", path.display()))?;
     let at = || format!("cannot use {}", path.display());
     let mut names = names_of(&path);
     let Some(last) = names.first().cloned() else {
@@ -63,7 +63,9 @@ fn walk(mut names: Vec<OsString>) -> Result<Option<OwnedFd>> {
                 }
                 names.extend(names_of(&target));
             }
-            Err(error) => return Err(error).context(format!("cannot open {} in the path", name.display())),
+            Err(error) => {
+                return Err(error).context(format!("cannot open {}, which is a part of the path", name.display()));
+            }
         }
     }
     Ok(Some(directory))
@@ -82,20 +84,24 @@ fn names_of(path: &Path) -> Vec<OsString> {
 /// Returns the target of a symbolic link. Returns an error unless the link belongs to this user or to the owner of the root
 /// directory.
 fn target_of(directory: &OwnedFd, name: &OsStr) -> Result<PathBuf> {
-    let at = || format!("cannot read {} in the path", name.display());
+    let at = || format!("cannot read {}, which is a part of the path", name.display());
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let link = rustix::fs::openat(directory, name, flags, Mode::empty()).context(at())?;
     let owner = rustix::fs::fstat(&link).context(at())?.st_uid;
     let target = match rustix::fs::readlinkat(&link, "", Vec::new()) {
         Ok(target) => target,
         Err(Errno::NOENT | Errno::INVAL) => {
-            return Err(Error::environment(format!("{} in the path is not a directory", name.display())));
+            return Err(Error::environment(format!(
+                "{}, which is a part of the path, is not a directory",
+                name.display()
+            )));
         }
         Err(error) => return Err(error).context(at()),
     };
     let of_host = rustix::fs::stat(ROOT).context("cannot read the properties of the root directory")?.st_uid;
     if owner != geteuid().as_raw() && owner != of_host {
-        let message = format!("{} in the path is a symbolic link that belongs to user {owner}", name.display());
+        let message =
+            format!("{}, which is a part of the path, is a symbolic link that belongs to user {owner}", name.display());
         return Err(Error::environment(message).hint(super::OWN_DIRECTORY));
     }
     Ok(PathBuf::from(OsString::from_vec(target.into_bytes())))

@@ -157,12 +157,18 @@ impl Attachment {
         isolate::hide()?;
         ask_for_slice();
         let end = Client::connect_at(base, network)?.use_stack(guest, secret)?;
-        Self::new(Box::new(siga_iucv::client::Client::new(end).context("out of descriptors")?))
+        Self::new(Box::new(
+            siga_iucv::client::Client::new(end)
+                .context("this process has no free file descriptor for the guest's stack")?,
+        ))
     }
 
     pub(super) fn new(mut provider: Box<dyn Provider>) -> Result<Self> {
-        let descriptor = provider.descriptor().try_clone_to_owned().context("out of descriptors")?;
-        let event = provider.wake().context("out of descriptors")?;
+        let descriptor = provider
+            .descriptor()
+            .try_clone_to_owned()
+            .context("this process has no free file descriptor for the guest's stack")?;
+        let event = provider.wake().context("this process has no free file descriptor for the guest's stack")?;
         let call = Arc::new(Wakeup { event, for_poller: AtomicBool::new(false) });
         let state = Mutex::new(State { provider, watched: false, followers: 0 });
         let (wanted, waits) = (AtomicUsize::new(0), AtomicBool::new(false));

@@ -381,7 +381,7 @@ fn a_traced_control_program_refuses_to_start() {
     child.stdin.take().unwrap().write_all(b"\n").unwrap();
     let ended = child.wait_with_output().unwrap();
     let told = String::from_utf8_lossy(&ended.stderr);
-    assert!(told.contains("traces this process") && ended.status.code() == Some(1), "{told:?} {}", ended.status);
+    assert!(told.contains("traces it") && ended.status.code() == Some(1), "{told:?} {}", ended.status);
 }
 
 #[test]

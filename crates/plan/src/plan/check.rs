@@ -29,11 +29,12 @@ impl Plan {
         let combinations = axes.into_iter().fold(1_usize, |all, (_, length)| all.saturating_mul(length.max(1)));
         if combinations > limits::COMBINATIONS_MAX {
             let most = limits::COMBINATIONS_MAX;
-            return Err(Error::usage(format!("the plan has too many combinations of values: {combinations}")).hint(
-                format!(
-                    "a plan can have at most {most} combinations; remove values, or split the plan into several plans"
-                ),
-            ));
+            return Err(Error::usage(format!(
+                "the plan has {combinations} combinations of values, which are too many"
+            ))
+            .hint(format!(
+                "a plan can have at most {most} combinations; remove values, or split the plan into several plans"
+            )));
         }
         Ok(())
     }

@@ -71,7 +71,7 @@ fn a_level_that_sets_waiting_is_named_in_a_note() {
     assert_eq!(told("paths = [\"hipersockets\"]\nlevels = [\"420\", \"reno\"]"), None);
     assert_eq!(told("paths = [\"vctc\", \"veth\"]\nlevels = [\"reno\", \"cubic\"]\nwait = \"poll\""), None);
     let note = Plan::load("ablation").map(|plan| plan.waits_otherwise(&plan.matrix().unwrap())).unwrap().unwrap();
-    assert!(note.contains("these levels use `adaptive` at 430, …, ") && note.ends_with(" levels)"), "{note}");
+    assert!(note.contains("wait for data: `adaptive` at 430, …, ") && note.ends_with(" levels)"), "{note}");
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn a_plan_reads_back_as_written() {
 fn axes_that_would_take_for_ever_are_refused_at_once() {
     let long = |number: usize| vec!["veth".to_owned(); number];
     for (plan, words) in [
-        (Plan { paths: long(10_001), ..Plan::default() }, "the list `paths` in the plan has 10001 values"),
+        (Plan { paths: long(10_001), ..Plan::default() }, "the list `paths` in the plan has too many values: 10001"),
         (Plan { levels: vec!["plain".into(); 1_000_000], paths: Vec::new(), ..Plan::default() }, "`levels`"),
         (Plan { exclude: vec![Pick::default(); 1_001], ..Plan::default() }, "`exclude`"),
         (Plan { paths: long(1_000), clients: vec![1; 1_000], ..Plan::default() }, "1000000 combinations"),

@@ -96,7 +96,7 @@ fn a_control_socket_that_another_user_serves_is_refused_by_its_credentials_alone
         let words: Vec<&str> = line.split(' ').collect();
         let outcome = net(&stage, None, &base, &words);
         assert!(
-            outcome.is_refusal() && outcome.output.contains("a process of user 58232 serves"),
+            outcome.is_refusal() && outcome.output.contains("belongs to user 58232, but you are user"),
             "{line}: {outcome:?}"
         );
     }

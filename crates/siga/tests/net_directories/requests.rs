@@ -32,7 +32,7 @@ fn another_user_is_refused_by_credentials_even_in_a_directory_open_to_all() {
     for (path, mode) in &modes {
         fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o7777)).unwrap();
     }
-    assert!(network.log().contains("the request comes from a process of another user"), "{}", network.log());
+    assert!(network.log().contains("it comes from a process of another user"), "{}", network.log());
     assert!(network.pid_of("a").is_some());
 }
 

@@ -76,7 +76,10 @@ fn a_container_is_added_checked_and_deleted_in_each_version() {
         assert_eq!(tenants(&network), 2);
         let third = Place::new();
         let (added, error) = call("ADD", "three", &third, &plain);
-        assert!(!added && error["code"] == 11 && error["msg"].as_str().unwrap().contains("no port is free"), "{error}");
+        assert!(
+            !added && error["code"] == 11 && error["msg"].as_str().unwrap().contains("no port of the switch is free"),
+            "{error}"
+        );
         assert!(!interfaces(&third).contains("eth0"));
         // What CHECK finds.
         one.run("ip addr del 10.0.3.11/24 dev eth0");

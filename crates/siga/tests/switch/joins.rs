@@ -225,7 +225,7 @@ fn a_named_namespace_keeps_its_port_until_it_is_deleted() {
     let pings = ip(&["exec", &name, "ping", "-c", "1", "-W", "5", "10.0.3.1"]);
     let deleted = ip(&["del", &name]);
     assert!(pings.status.success() && deleted.status.success(), "{} {}", text(&pings), text(&deleted));
-    assert!(text(&again).contains("exists") || text(&again).contains("has port pod-1 already"), "{}", text(&again));
+    assert!(text(&again).contains("exists") || text(&again).contains("already has port pod-1"), "{}", text(&again));
     wait_until("a free port", || tenants(&network).is_empty());
 }
 
