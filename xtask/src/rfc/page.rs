@@ -23,7 +23,7 @@ pub(super) fn markdown(rfcs: &[Rfc], related: &BTreeMap<u32, String>) -> String 
          Paths are relative to `crates/stack/src/`. The first table has the number of requirements of each RFC by their state:\n\n\
          - *fulfilled*: the stack does what the RFC requires\n\
          - *in part*: the stack does what the RFC requires, with an exception\n\
-         - *not fulfilled*: the stack does not do it, and the row of the requirement gives the reason\n\
+         - *not fulfilled*: the stack does not do what the RFC requires, and the row of the requirement gives the reason\n\
          - *not applicable*: the requirement is not for a TCP/IP stack, or for a protocol that siga does not have\n\
          - *not implemented*: the requirement is optional (MAY), and the stack does not implement it\n\n",
     );
