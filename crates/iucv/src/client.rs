@@ -488,11 +488,11 @@ impl Client {
             self.record.resize(frame.len(), 0);
             frame.copy_to(0, &mut self.record);
             let Some((number, event)) = Event::parse(frame.tag(), &self.record) else {
-                self.violated("what it says is no event");
+                self.violated("the guest sent bytes that are not a valid event");
                 return true;
             };
             if let Err(what) = self.handle_event(number, event) {
-                self.violated(&format!("it announces {what}, socket {number}"));
+                self.violated(&format!("{what}, socket {number}"));
                 return true;
             }
         }

@@ -56,8 +56,9 @@ pub fn run(options: &AgentOptions) -> Result<()> {
     }
     let mut input = Lines::new(std::io::stdin());
     while let Some(line) = input.next(None)? {
-        let order = serde_json::from_str(&line)
-            .map_err(|error| Error::usage(format!("the coordinator sent an invalid order: {error}")));
+        let order = serde_json::from_str(&line).map_err(|error| {
+            Error::usage(format!("the siga process that carries out the run sent an invalid order: {error}"))
+        });
         write_outcome(&mut output, order.and_then(|order| agent.obey(order)))?;
     }
     Ok(())
@@ -73,7 +74,7 @@ fn leave_with_input() -> Result<()> {
         #[expect(clippy::exit, reason = "the coordinator has gone, so nobody can receive an error")]
         std::process::exit(0);
     };
-    std::thread::Builder::new().name("lease".into()).spawn(watch).context("cannot start a thread")?;
+    std::thread::Builder::new().name("lease".into()).spawn(watch).context("the agent cannot start a thread")?;
     Ok(())
 }
 
@@ -100,15 +101,15 @@ struct Agent {
 impl Agent {
     fn new(options: &AgentOptions) -> Result<Self> {
         if options.unlink {
-            std::fs::remove_file(std::env::current_exe().context("cannot find the program file")?)
-                .context("cannot remove the copied program")?;
+            std::fs::remove_file(std::env::current_exe().context("cannot find the program file of this siga process")?)
+                .context("cannot remove the copy of siga that this process runs")?;
         }
         place::enter(options.net.as_deref(), options.user.as_deref())?;
         place::die_with_parent()?;
         place::raise_descriptor_limit();
         // In an open loop, the client must start transactions within 1 µs of the planned time. With the default timer slack, a
         // sleep may end 50 µs late.
-        set_current_timer_slack(NonZeroU64::new(1)).context("cannot reduce the timer slack")?;
+        set_current_timer_slack(NonZeroU64::new(1)).context("cannot reduce the timer slack of this process")?;
         let sockmap = options.sockmap.map(place::inherited_descriptor).transpose()?;
         Ok(Self { options: options.clone(), sockmap, guest: None, work: Work::None, outside: None })
     }
@@ -140,7 +141,9 @@ impl Agent {
 
     fn kernel(&self, options: KernelOptions) -> Result<Kernel> {
         let sockmap = match &self.sockmap {
-            Some(fd) => Some(Sockmap::from_fd(fd.try_clone().context("cannot share the sockmap")?)?),
+            Some(fd) => Some(Sockmap::from_fd(
+                fd.try_clone().context("cannot duplicate the descriptor of the sockmap (a BPF map of sockets)")?,
+            )?),
             None => None,
         };
         Kernel::new(options, sockmap).context("cannot create the sockets of the workload")
@@ -258,7 +261,7 @@ impl ClientThread {
         let connected = connected
             .recv()
             .map_err(|_| Error::incomplete("the thread of the workload driver has ended unexpectedly"))?;
-        connected.context(format!("cannot connect to {first}"))?;
+        connected.context(format!("the client cannot connect to {first}"))?;
         Ok(Self { shared, waker, phases, reports, finished: None, stream })
     }
 
@@ -273,7 +276,7 @@ impl ClientThread {
             | Order::Spent
             | Order::Host { .. }
             | Order::Carrier { .. }
-            | Order::Routes { .. } => Err(Error::usage("a client cannot carry out this order")),
+            | Order::Routes { .. } => Err(Error::usage("an agent for a client cannot carry out this order")),
         }
     }
 
@@ -427,7 +430,7 @@ impl Progress {
     fn check(&mut self, shared: &Shared) -> Result<()> {
         let stalled = self.stalled(shared);
         if stalled > limits::STALL_TIME_MAX {
-            return Err(Error::incomplete("the peer has stopped answering"));
+            return Err(Error::incomplete("the other end of the measured path has stopped answering"));
         }
         if stalled > limits::STALL_TIME_MAX / 2 {
             shared.give_up.store(true, Ordering::Relaxed);
@@ -507,7 +510,7 @@ impl ServerThread {
             | Order::Spent
             | Order::Host { .. }
             | Order::Carrier { .. }
-            | Order::Routes { .. } => Err(Error::usage("a server cannot carry out this order")),
+            | Order::Routes { .. } => Err(Error::usage("an agent for a server cannot carry out this order")),
         }
     }
 

@@ -104,14 +104,15 @@ pub(crate) fn refused(what: impl std::fmt::Display, errno: Errno, needed: &[Capa
 
 /// Runs `work` in the network namespace `path`. Uses a new thread, so that the calling thread stays in its own namespace.
 pub(crate) fn in_namespace<R: Send>(path: &Path, work: impl FnOnce() -> R + Send) -> Result<R> {
-    let file = std::fs::File::open(path).context("cannot open the namespace")?;
+    let file = std::fs::File::open(path).context("cannot open the network namespace for a BPF program")?;
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("siga-namespace".into()).spawn_scoped(scope, || {
-            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
-                .map_err(|errno| refused("cannot enter the namespace", errno, &[Capability::SysAdmin]))?;
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).map_err(|errno| {
+                refused("cannot enter the network namespace for a BPF program", errno, &[Capability::SysAdmin])
+            })?;
             Ok(work())
         });
-        let thread = thread.context("cannot start a thread")?;
+        let thread = thread.context("cannot start a thread in another network namespace")?;
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }

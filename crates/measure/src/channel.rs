@@ -68,7 +68,9 @@ impl<R: Read + rustix::fd::AsFd> Lines<R> {
                 Ok(0) => return Ok(None),
                 Ok(count) => self.buffer.extend_from_slice(&chunk[..count]),
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Error::environment(format!("cannot read: {error}"))),
+                Err(error) => {
+                    return Err(Error::environment(format!("cannot read the answer of the process: {error}")));
+                }
             }
         }
     }
@@ -101,11 +103,11 @@ impl<R: Read + rustix::fd::AsFd> Lines<R> {
         // Only agents and namespace holders, which wait for requests, wait without a deadline. They must not wake up during a
         // measurement, so poll gets no timeout in this case.
         let time = deadline.is_some().then(|| rustix::time::Timespec::try_from(left)).transpose();
-        let time = time.map_err(|_| Error::environment("the timeout is too long"))?;
+        let time = time.map_err(|_| Error::environment("the timeout for the process is too long"))?;
         match poll(&mut [PollFd::new(&self.pipe, PollFlags::IN)], time.as_ref()) {
             Ok(count) => Ok(count > 0),
             Err(rustix::io::Errno::INTR) => Ok(false),
-            Err(error) => Err(Error::environment(format!("cannot wait for input: {error}"))),
+            Err(error) => Err(Error::environment(format!("cannot wait for the answer of the process: {error}"))),
         }
     }
 }
@@ -119,7 +121,7 @@ pub(crate) fn write_outcome<T: Serialize>(pipe: &mut impl Write, outcome: Result
 }
 
 fn write_line(pipe: &mut impl Write, value: &impl Serialize) -> Result<()> {
-    let mut text = serde_json::to_vec(value).context("cannot encode a message")?;
+    let mut text = serde_json::to_vec(value).context("cannot encode a message to the process")?;
     text.push(b'\n');
     pipe.write_all(&text).and_then(|()| pipe.flush()).context("cannot write")
 }
@@ -189,7 +191,8 @@ impl ChildProcess {
                 if moved.elapsed() > stall {
                     return Err(Error::environment("the process does not read its input").at(&self.name));
                 }
-                let notice = rustix::time::Timespec::try_from(NOTICE_TIME_MAX).context("the timeout is too long")?;
+                let notice = rustix::time::Timespec::try_from(NOTICE_TIME_MAX)
+                    .context("the timeout for the process is too long")?;
                 match poll(&mut [PollFd::new(input, PollFlags::OUT)], Some(&notice)) {
                     Ok(0) | Err(rustix::io::Errno::INTR) => continue,
                     Ok(_) => {}

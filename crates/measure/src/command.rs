@@ -149,8 +149,9 @@ fn serve(scopes: &mut Scopes) -> Result<()> {
     loop {
         serving.as_mut().map_or(Ok(()), |(serving, _)| serving.wait())?;
         let Some(line) = input.next(None)? else { break };
-        let task = serde_json::from_str(&line)
-            .map_err(|error| Error::usage(format!("the coordinator sent an invalid order: {error}")));
+        let task = serde_json::from_str(&line).map_err(|error| {
+            Error::usage(format!("the siga process that carries out the run sent an invalid order: {error}"))
+        });
         match task? {
             Task::Run(order) => {
                 let outcome = Conditions::of(&order).and_then(|conditions| {
@@ -172,7 +173,7 @@ fn serve(scopes: &mut Scopes) -> Result<()> {
                 write_outcome(&mut output, started.map(|started| serving = Some(started)))?;
             }
             Task::Used => {
-                let none = || Err(Error::usage("there is no server"));
+                let none = || Err(Error::usage("the order needs a server of the command, but no server runs"));
                 write_outcome(&mut output, serving.as_mut().map_or_else(none, |(serving, _)| serving.used()))?;
             }
             Task::EndServer => {

@@ -40,7 +40,8 @@ pub fn ssh(given: Option<&str>) -> Result<String> {
     };
     let said = said.unwrap_or_else(|| SSH.to_owned());
     if said.trim().is_empty() {
-        return Err(Error::usage("the ssh command is empty").hint("--ssh accepts a command such as `ssh -F FILE`"));
+        return Err(Error::usage("the command with which siga connects to other hosts (--ssh) is empty")
+            .hint("--ssh accepts a command such as `ssh -F FILE`"));
     }
     Ok(said)
 }

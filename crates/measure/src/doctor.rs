@@ -77,7 +77,7 @@ impl Report {
     /// # Errors
     /// Returns an error of kind `Environment` if memory runs out.
     pub fn json(&self) -> Result<String> {
-        let mut text = serde_json::to_string_pretty(self).context("cannot write JSON")?;
+        let mut text = serde_json::to_string_pretty(self).context("cannot write the report of siga doctor as JSON")?;
         text.push('\n');
         Ok(text)
     }

@@ -116,7 +116,8 @@ pub fn stay_on(cpus: &[u32]) -> Result<()> {
 pub fn inherited_descriptor(number: i32) -> Result<OwnedFd> {
     // The descriptor can be that of a BPF map, which cannot be reopened through a pidfd or /proc. So duplicate the descriptor.
     // The original stays open, so that worker processes inherit it too.
-    crate::sys::duplicate_descriptor(number).map_err(|error| Error::usage(format!("descriptor {number}: {error}")))
+    crate::sys::duplicate_descriptor(number)
+        .map_err(|error| Error::usage(format!("cannot use descriptor {number}, which siga inherited: {error}")))
 }
 
 /// Returns the addresses of this network namespace that other hosts can reach. If this process was started over ssh, the

@@ -155,13 +155,13 @@ fn two_threads(
                     answer();
                     placed
                 });
-                let answering = answering.context("cannot start a thread")?;
+                let answering = answering.context("cannot start a thread that measures wake-ups")?;
                 let measured = measure();
                 end();
                 answering.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map(|()| measured)
             })
         });
-        let measuring = measuring.context("cannot start a thread")?;
+        let measuring = measuring.context("cannot start a thread that measures wake-ups")?;
         measuring.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }

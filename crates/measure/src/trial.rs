@@ -266,8 +266,10 @@ impl Bench<'_> {
             let planned_per_s = load.share() * rate;
             let phase = self.phase_at(fixture, self.plan.seconds, limits::STAMP_STRIDE_BYTES, Some(planned_per_s))?;
             let counted = phase.counted();
-            let latency =
-                phase.report.corrected.ok_or_else(|| Error::incomplete("a planned phase has no latencies"))?;
+            let latency = phase
+                .report
+                .corrected
+                .ok_or_else(|| Error::incomplete("a phase with planned transactions contains no latencies"))?;
             Ok(OfferedRecord { load: *load, planned_per_s, phase: counted, latency })
         };
         self.plan.load.iter().map(one).collect()

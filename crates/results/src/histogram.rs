@@ -83,17 +83,20 @@ pub fn encode(histogram: &Histogram<u64>) -> Result<String> {
 /// Returns an error of kind `Environment` if the text is damaged, or if its range or precision exceeds that of siga's own
 /// histograms.
 pub fn decode(text: &str) -> Result<Histogram<u64>> {
-    let bytes = STANDARD.decode(text).map_err(|error| Error::environment(format!("damaged histogram: {error}")))?;
+    let bytes = STANDARD
+        .decode(text)
+        .map_err(|error| Error::environment(format!("a latency histogram in the record is damaged: {error}")))?;
     check_header(&bytes)?;
     Deserializer::new()
         .deserialize(&mut bytes.as_slice())
-        .map_err(|error| Error::environment(format!("damaged histogram: {error:?}")))
+        .map_err(|error| Error::environment(format!("a latency histogram in the record is damaged: {error:?}")))
 }
 
 /// Returns an error if the length in the header differs from the length of the data. A histogram that would need more memory than
 /// siga's own is also an error.
 fn check_header(bytes: &[u8]) -> Result<()> {
-    let damaged = |what: String| Err(Error::environment(format!("damaged histogram: {what}")));
+    let damaged =
+        |what: String| Err(Error::environment(format!("a latency histogram in the record is damaged: {what}")));
     let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else {
         return damaged(format!("{} bytes are too few for a header", bytes.len()));
     };

@@ -83,13 +83,13 @@ fn samples(text: &str) -> Result<Vec<Sample>> {
         Err(_) => of_go(text),
     };
     match found {
-        Some(samples) if samples.is_empty() => Err(Error::usage("the file has no sample")),
+        Some(samples) if samples.is_empty() => Err(Error::usage("the result file contains no sample")),
         Some(samples) if samples.len() > SAMPLES_MAX => {
-            Err(Error::usage(format!("the file has {} samples", samples.len()))
+            Err(Error::usage(format!("the result file contains too many samples: {}", samples.len()))
                 .hint(format!("siga imports at most {SAMPLES_MAX} samples")))
         }
         Some(samples) => Ok(samples),
-        None => Err(Error::usage("siga does not know the format of this file").hint(
+        None => Err(Error::usage("siga does not know the format of this result file").hint(
             "siga can read JSON of hyperfine (--export-json) and JMH (-rf json), sample.json of Criterion, and the output of `go test -bench`",
         )),
     }

@@ -74,11 +74,11 @@ pub fn runs_varying(base: &Run, new: &Run, vary: &[Vary]) -> Result<Comparison> 
     }
     if pairs.is_empty() {
         let first = |cells: &[Cell]| cells.first().map_or("no trial".to_owned(), ToString::to_string);
-        return Err(Error::usage(format!("{} and {} have no cell in common", names[0], names[1])).hint(format!(
-            "the first run has {}; the second run has {}",
-            first(&own),
-            first(&others)
-        )));
+        return Err(Error::usage(format!(
+            "{} and {} have no cell in common, so there is nothing to compare",
+            names[0], names[1]
+        ))
+        .hint(format!("the first run has {}; the second run has {}", first(&own), first(&others))));
     }
     let alone = |cells: &[Cell], paired: HashSet<&Cell>, run: &str, other: &Run| {
         let alone = cells.iter().filter(|cell| !paired.contains(cell));
@@ -181,12 +181,15 @@ fn within_run(run: &Run, subject: Subject, base: &str, new: &str) -> Result<Comp
     }
     let pairs = sides.pairs();
     if pairs.is_empty() {
-        return Err(Error::usage(format!("`{base}` and `{new}` have no cell in common"))
-            .hint("`siga show` lists the cells of the run"));
+        return Err(Error::usage(format!(
+            "`{base}` and `{new}` have no cell in common, so there is nothing to compare"
+        ))
+        .hint("`siga show` lists the cells of the run"));
     }
     let paired: HashSet<&Cell> = pairs.iter().flat_map(|(base, new)| [base, new]).collect();
     let alone = sides.base.iter().chain(&sides.new).filter(|cell| !paired.contains(cell));
-    let skipped = alone.map(|cell| (cell.clone(), "the other side does not have this cell".to_owned())).collect();
+    let skipped =
+        alone.map(|cell| (cell.clone(), "only one side of the comparison has this cell".to_owned())).collect();
     table::compare((subject, &[]), (run, base), (run, new), &pairs, skipped)
 }
 

@@ -179,7 +179,8 @@ impl Store {
             let place = store.directory.place(name);
             let is_longer = file.metadata().is_ok_and(|file| file.len() > *whole);
             if is_longer {
-                file.set_len(*whole).context(format!("cannot mend {}", place.display()))?;
+                file.set_len(*whole)
+                    .context(format!("cannot remove the incomplete last line of {}", place.display()))?;
             }
         }
         Ok((store, run, cut))

@@ -31,7 +31,7 @@ impl OutOfArena {
 
 impl fmt::Display for OutOfArena {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes at {} of an arena of {}", self.len, self.at, self.arena)
+        write!(f, "{} bytes at offset {} do not lie in an arena of {} bytes", self.len, self.at, self.arena)
     }
 }
 

@@ -35,7 +35,9 @@ pub enum ReserveError {
 impl fmt::Display for ReserveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TooLong { bytes, most } => write!(f, "a frame of {bytes} bytes for a link that takes {most}"),
+            Self::TooLong { bytes, most } => {
+                write!(f, "a frame of {bytes} bytes is too long for the link, whose frames have at most {most} bytes")
+            }
             Self::Violation(violation) => violation.fmt(f),
         }
     }

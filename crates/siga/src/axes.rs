@@ -412,8 +412,10 @@ impl Reach {
         match (&self.ssh, hosts) {
             // No host is reached, so the command is never executed and the configuration file is not needed.
             (None, []) => Ok(config::SSH.to_owned()),
-            (Some(_), []) => Err(Error::usage("--ssh has no effect, because no place is reached by ssh")
-                .hint("use --client and --server, or --on, with ssh:HOST, or remove --ssh")),
+            (Some(_), []) => {
+                Err(Error::usage("--ssh has no effect, because no option names a place on another host (ssh:HOST)")
+                    .hint("use --client and --server, or --on, with ssh:HOST, or remove --ssh"))
+            }
             (given, _) => config::ssh(given.as_deref()),
         }
     }

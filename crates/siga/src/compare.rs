@@ -105,7 +105,7 @@ impl FromStr for FailOn {
 
     fn from_str(text: &str) -> Result<Self> {
         let bad = || {
-            Error::usage(format!("unknown condition `{text}`"))
+            Error::usage(format!("`{text}` is not a condition of --fail-on"))
                 .hint("use --fail-on regression or --fail-on regression:5%")
         };
         match text.split_once(':') {
@@ -154,7 +154,7 @@ impl FailOn {
         if open.is_empty() {
             return Ok(());
         }
-        Err(Error::incomplete(format!("no figure is worse, but {open}")).hint("the report gives the reasons"))
+        Err(Error::incomplete(format!("no figure is worse, but {open}")).hint("the report above gives the reasons"))
     }
 }
 
@@ -213,8 +213,8 @@ fn judged(fail_on: Option<FailOn>, comparisons: &[Comparison]) -> Result<()> {
         fail_on.check(comparisons)?;
     }
     if comparisons.iter().any(|comparison| comparison.rows.is_empty()) {
-        return Err(Error::incomplete("the two sides have no figure that siga can compare")
-            .hint("the report lists the reason for each cell"));
+        return Err(Error::incomplete("the two sides of the comparison have no figure that siga can compare")
+            .hint("the report above lists the reason for each cell"));
     }
     Ok(())
 }

@@ -225,7 +225,7 @@ fn a_client_without_a_wake_descriptor_reads_the_notification_that_its_caller_rec
 fn bytes_that_are_no_event_end_the_attachment() {
     let mut fixture = Fixture::new();
     fixture.put(u64::MAX, &[1, 2, 3]);
-    fixture.assert_ends("what it says is no event");
+    fixture.assert_ends("the guest sent bytes that are not a valid event");
 }
 
 #[test]

@@ -47,7 +47,8 @@ fn script(role: Role, bytes: u64) -> String {
 pub(crate) fn command(host: &str, role: Role, ssh: &str, bytes: u64) -> Result<Command> {
     let mut words = ssh.split_whitespace();
     let program = words.next().ok_or_else(|| {
-        Error::usage("the ssh command is empty").hint("--ssh accepts a command such as `ssh -F FILE`")
+        Error::usage("the command with which siga connects to other hosts (--ssh) is empty")
+            .hint("--ssh accepts a command such as `ssh -F FILE`")
     })?;
     let mut command = Command::new(program);
     command.args(words).args(["-T", "-o", "BatchMode=yes", host]).arg(script(role, bytes));

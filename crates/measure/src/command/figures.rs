@@ -127,7 +127,7 @@ impl<'a> Reader<'a> {
         };
         Some(value * figure.scale)
             .filter(|value| value.is_finite())
-            .ok_or_else(|| Error::incomplete("the value is too large"))
+            .ok_or_else(|| Error::incomplete("the value of the figure is too large"))
     }
 
     /// Reads a file that the run wrote.

@@ -167,7 +167,8 @@ impl Started {
         let mut polled = vec![PollFd::new(&self.descriptor, PollFlags::IN)];
         polled.extend(watched.then(|| PollFd::new(&stdin, PollFlags::RDHUP | PollFlags::HUP)));
         polled.extend(self.streams.iter().filter_map(|pipe| Some(PollFd::new(pipe.end.as_ref()?, PollFlags::IN))));
-        let timeout = Timespec::try_from(Duration::from_nanos(left_ns)).context("the timeout is too long")?;
+        let timeout =
+            Timespec::try_from(Duration::from_nanos(left_ns)).context("the time limit of the command is too long")?;
         match poll(&mut polled, Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(Error::environment(format!("cannot wait for the command: {error}"))),

@@ -41,7 +41,9 @@ impl Scopes {
             self.scratch = Some(make_directory(&std::env::temp_dir())?);
         }
         let path = self.scratch.as_ref().and_then(|path| path.to_str());
-        path.map(str::to_owned).ok_or_else(|| Error::environment("the path of the temporary directory is not UTF-8"))
+        path.map(str::to_owned).ok_or_else(|| {
+            Error::environment("the path of the directory for temporary files (TMPDIR) is not valid UTF-8")
+        })
     }
 
     /// Places the files of a scope and carries out its setup.
@@ -49,7 +51,9 @@ impl Scopes {
         for (name, text) in &scope.files {
             let path = Path::new(&self.scratch()?).join(name);
             let placed = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, text));
-            placed.map_err(|error| Error::environment(format!("cannot place the file {name}: {error}")))?;
+            placed.map_err(|error| {
+                Error::environment(format!("cannot write the file {name} into the scratch directory: {error}"))
+            })?;
         }
         if let Some(setup) = &scope.setup {
             carry_out(setup, true)?;
@@ -99,7 +103,9 @@ fn make_directory(parent: &Path) -> Result<PathBuf> {
         match builder.create(&path) {
             Ok(()) => return Ok(path),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error).context(format!("cannot make a directory in {}", parent.display())),
+            Err(error) => {
+                return Err(error).context(format!("cannot make a scratch directory in {}", parent.display()));
+            }
         }
     }
     Err(Error::environment(format!("{} contains too many scratch directories of siga", parent.display())))

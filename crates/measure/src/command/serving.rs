@@ -74,7 +74,11 @@ impl Serving {
             polled.extend(self.started.pipes().map(|end| PollFd::new(end, PollFlags::IN)));
             match poll(&mut polled, None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(Error::environment(format!("cannot wait for orders: {error}"))),
+                Err(error) => {
+                    return Err(Error::environment(format!(
+                        "the process that runs a server cannot wait for orders: {error}"
+                    )));
+                }
             }
             let has_order = !polled[0].revents().is_empty();
             drop(polled);
@@ -126,7 +130,7 @@ impl Serving {
     }
 
     fn rest(&self, time: Duration) -> Result<()> {
-        let timeout = Timespec::try_from(time).context("the pause is too long")?;
+        let timeout = Timespec::try_from(time).context("the pause between two checks of a server is too long")?;
         let stdin = std::io::stdin();
         let mut polled = [PollFd::new(&stdin, PollFlags::RDHUP | PollFlags::HUP)];
         match poll(&mut polled, Some(&timeout)) {

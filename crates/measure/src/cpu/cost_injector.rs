@@ -57,7 +57,7 @@ pub(crate) fn available() -> Result<()> {
     match attach_ingress(program.as_fd(), u32::MAX >> 1) {
         Ok(_) | Err(Errno::NODEV) => Ok(()),
         Err(Errno::INVAL) => Err(without_tcx()),
-        Err(errno) => Err(refused("cannot attach a BPF program to an interface", errno, &NEEDED)),
+        Err(errno) => Err(refused("cannot attach a BPF program to a network interface", errno, &NEEDED)),
     }
 }
 
@@ -99,14 +99,14 @@ impl CostInjector {
 
 fn create_map() -> Result<Map> {
     Map::create(MapKind::PerCpuArray, "siga_injected", 4, 16, 1)
-        .map_err(|errno| refused("cannot create a BPF map", errno, &NEEDED))
+        .map_err(|errno| refused("cannot create the BPF map of the added CPU costs", errno, &NEEDED))
 }
 
 fn load_injector(spent: &Map, per_packet_ns: u32) -> Result<OwnedFd> {
     // Check the capabilities first. Without CAP_PERFMON (part of CAP_SYS_ADMIN), the verifier would refuse the loop with a
     // message that does not name the cause.
     if !missing(&NEEDED).is_empty() {
-        return Err(refused("cannot plant a cost in a network namespace", Errno::PERM, &NEEDED));
+        return Err(refused("cannot add a known CPU cost to a network namespace", Errno::PERM, &NEEDED));
     }
     let ns = i32::try_from(per_packet_ns)
         .map_err(|_| Error::usage(format!("a cost of {per_packet_ns} ns per packet is too high")))?;
@@ -114,11 +114,14 @@ fn load_injector(spent: &Map, per_packet_ns: u32) -> Result<OwnedFd> {
 }
 
 fn attach_to(program: &OwnedFd, interface: &str) -> Result<OwnedFd> {
-    let any = socket(AddressFamily::INET, SocketType::DGRAM, None).context("cannot open a socket")?;
-    let index = name_to_index(&any, interface).context(format_args!("no interface {interface}"))?;
+    let any = socket(AddressFamily::INET, SocketType::DGRAM, None)
+        .context("cannot open a socket to find a network interface")?;
+    let index = name_to_index(&any, interface).context(format_args!("there is no network interface {interface}"))?;
     attach_ingress(program.as_fd(), index).map_err(|errno| match errno {
         Errno::INVAL => without_tcx(),
-        errno => refused(format_args!("cannot attach a BPF program to {interface}"), errno, &NEEDED),
+        errno => {
+            refused(format_args!("cannot attach a BPF program to the network interface {interface}"), errno, &NEEDED)
+        }
     })
 }
 
@@ -214,7 +217,10 @@ mod tests {
         assert!(refused(CostInjector::attach(&path.router.path(), &[], PER_PACKET_NS_MAX + 1)).contains("50001 ns"));
         assert!(refused(CostInjector::attach(Path::new("/nonexistent"), &["left"], 1)).contains("/nonexistent"));
         if injector(&path.router.path(), 0).is_some() {
-            assert!(refused(CostInjector::attach(&path.router.path(), &["middle"], 1)).contains("no interface middle"));
+            assert!(
+                refused(CostInjector::attach(&path.router.path(), &["middle"], 1))
+                    .contains("there is no network interface middle")
+            );
         }
     }
 

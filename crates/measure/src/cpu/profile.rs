@@ -218,12 +218,13 @@ impl Profiler {
     /// case, no program stays attached.
     pub fn start(&mut self) -> Result<()> {
         self.running = None;
-        let marker = attach_tracepoint(self.marker.as_fd())
-            .map_err(|errno| refused("cannot attach to the tracepoint netif_receive_skb", errno, &NEEDED))?;
+        let marker = attach_tracepoint(self.marker.as_fd()).map_err(|errno| {
+            refused("the profiler cannot attach to the tracepoint netif_receive_skb", errno, &NEEDED)
+        })?;
         let mut clocks = Clocks::start(self.period_ns, &self.sampler)?;
         let before = self.totals()?;
         // `counts` is cleared last: between that and `begin`, samples would count without their time.
-        self.chains.clear().and_then(|()| self.counts.clear()).context("cannot clear the profile")?;
+        self.chains.clear().and_then(|()| self.counts.clear()).context("cannot clear the counters of the profiler")?;
         clocks.begin()?;
         self.running = Some(Running { clocks, before, _marker: marker });
         Ok(())
@@ -240,11 +241,11 @@ impl Profiler {
         };
         let cpus = clocks.stop()?;
         let after = self.totals()?;
-        let entries = self.counts.entries().context("cannot read the profile")?;
+        let entries = self.counts.entries().context("cannot read the counters of the profiler")?;
         let mut samples: Vec<_> = entries.iter().filter_map(|(key, values)| read_sample(key, values)).collect();
         samples
             .sort_by_key(|sample| (std::cmp::Reverse(sample.count), sample.tgid, sample.namespace_inode, sample.mode));
-        let chains = self.chains.entries().context("cannot read the call chains")?;
+        let chains = self.chains.entries().context("cannot read the call chains that the profiler recorded")?;
         Ok(Profile {
             period_ns: self.period_ns(),
             cpus,
@@ -257,7 +258,11 @@ impl Profiler {
     }
 
     fn totals(&self) -> Result<Totals> {
-        let marks = self.marks.get(&[0; 4]).context("cannot read the number of packets")?.unwrap_or_default();
+        let marks = self
+            .marks
+            .get(&[0; 4])
+            .context("cannot read the number of packets that the profiler counted")?
+            .unwrap_or_default();
         let packets = marks.as_chunks::<8>().0.iter().skip(1).step_by(2).map(|count| u64::from_ne_bytes(*count)).sum();
         Ok(Totals { uncounted: total(&self.uncounted)?, packets, chains_lost: total(&self.chains_lost)? })
     }
@@ -265,7 +270,7 @@ impl Profiler {
 
 /// Returns the sum of the values of all CPUs in a per-CPU array with one entry.
 fn total(map: &Map) -> Result<u64> {
-    let values = map.get(&[0; 4]).context("cannot read the profile")?;
+    let values = map.get(&[0; 4]).context("cannot read the counters of the profiler")?;
     Ok(sum(&values.unwrap_or_default()))
 }
 
@@ -286,7 +291,7 @@ struct Running {
 
 fn create_map(kind: MapKind, name: &str, key_bytes: u32, value_bytes: u32, entries_max: u32) -> Result<Map> {
     Map::create(kind, name, key_bytes, value_bytes, entries_max)
-        .map_err(|errno| refused(format_args!("cannot create the BPF map `{name}`"), errno, &NEEDED))
+        .map_err(|errno| refused(format_args!("the profiler cannot create the BPF map `{name}`"), errno, &NEEDED))
 }
 
 /// Checks that this process is in the initial PID namespace, because samples contain process ids of that namespace.

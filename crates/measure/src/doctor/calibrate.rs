@@ -77,13 +77,14 @@ impl Calibration {
         undecided.extend(noisy.map(|absent| format!("{} by {}", absent.planted_in, absent.way)));
         if !off.is_empty() {
             return Err(Error::incomplete(format!(
-                "siga measured these costs with an error of more than 5%: {}",
+                "siga added known CPU costs, but measured these of them with an error of more than 5%: {}",
                 off.join(", ")
             ))
-            .hint("on this host, this method's CPU times of these components are wrong by the same ratio"));
+            .hint("on this host, CPU times of these components, measured by these methods, are wrong by the ratio in brackets"));
         }
         if !undecided.is_empty() {
-            let text = format!("the host is too noisy to check these costs: {}", undecided.join(", "));
+            let text =
+                format!("other load on this host is too high to check these added CPU costs: {}", undecided.join(", "));
             return Err(Error::incomplete(text).hint("stop other programs, then calibrate again"));
         }
         Ok(())

@@ -208,7 +208,7 @@ impl Process {
                 return Ok(());
             }
         }
-        Err("the process does not end when siga ends it".into())
+        Err("the process still runs, although siga sent it SIGTERM and SIGKILL".into())
     }
 }
 

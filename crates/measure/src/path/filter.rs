@@ -259,7 +259,7 @@ impl Nft {
         command.stdout(again(&said)?).stderr(again(&errors)?);
         end_with_parent(&mut command);
         let child = command.spawn().map_err(|error| {
-            Error::environment(format!("cannot start {}: {error}", self.program.display())).hint(INSTALL)
+            Error::environment(format!("cannot start the program {}: {error}", self.program.display())).hint(INSTALL)
         })?;
         let status = self.wait(child, &[&said, &errors])?;
         Ok(Ran { status, said: content(&mut said)?, errors: content(&mut errors)? })
@@ -310,7 +310,9 @@ fn clean(bytes: &[u8]) -> String {
 }
 
 fn memory() -> Result<File> {
-    Ok(File::from(memfd_create("siga-nft", MemfdFlags::CLOEXEC).context("cannot create a file in memory")?))
+    Ok(File::from(
+        memfd_create("siga-nft", MemfdFlags::CLOEXEC).context("cannot create a file in memory for the input of nft")?,
+    ))
 }
 
 fn again(file: &File) -> Result<File> {

@@ -18,7 +18,7 @@ pub(super) fn apply(network: &mut Network, level: &Level) -> Result<()> {
     let Some(on) = level.threaded_napi else { return Ok(()) };
     for interface in network.interfaces.clone() {
         let written = open(network.node(interface.node)?, interface, OFlags::WRONLY)
-            .and_then(|mut file| file.write_all(if on { b"1" } else { b"0" }).context("cannot write"));
+            .and_then(|mut file| file.write_all(if on { b"1" } else { b"0" }).context("cannot write the sysfs file"));
         written.map_err(|error| refused(level, interface, &error.to_string()))?;
     }
     Ok(())
@@ -30,7 +30,8 @@ pub(super) fn read_back(network: &mut Network, interface: Interface, level: &Lev
     let Some(on) = level.threaded_napi else { return Ok(String::new()) };
     let mut text = String::new();
     let mut file = open(network.node(interface.node)?, interface, OFlags::RDONLY)?;
-    file.read_to_string(&mut text).context(format!("cannot read threaded NAPI of {}", interface.label()))?;
+    file.read_to_string(&mut text)
+        .context(format!("cannot read whether threaded NAPI is on at {}", interface.label()))?;
     let is_on = text.trim() == "1";
     if is_on != on {
         return Err(refused(level, interface, &format!("the kernel keeps the value {}", text.trim())));
@@ -40,12 +41,13 @@ pub(super) fn read_back(network: &mut Network, interface: Interface, level: &Lev
 
 fn open(node: &Node, interface: Interface, access: OFlags) -> Result<File> {
     node.enter()?;
-    let system = fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC).context("cannot open sysfs")?;
-    fsconfig_create(&system).context("cannot create a sysfs")?;
-    let mount =
-        fsmount(&system, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty()).context("cannot mount a sysfs")?;
+    let system = fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC).context("cannot open a sysfs file system")?;
+    fsconfig_create(&system).context("cannot create an instance of sysfs")?;
+    let mount = fsmount(&system, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())
+        .context("cannot mount an instance of sysfs")?;
     let path = format!("class/net/{}/threaded", interface.name);
-    let file = openat(&mount, &path, access | OFlags::CLOEXEC, Mode::empty()).context(format!("cannot open {path}"))?;
+    let file = openat(&mount, &path, access | OFlags::CLOEXEC, Mode::empty())
+        .context(format!("cannot open the sysfs file {path}"))?;
     Ok(file.into())
 }
 

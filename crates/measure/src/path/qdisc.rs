@@ -55,19 +55,19 @@ pub(super) fn read_back(network: &mut Network, interface: Interface, level: &Lev
     let read = network.node(interface.node)?.netlink.qdisc(index(interface)?);
     let attributes = read.context(format!("cannot read the qdisc of {}", interface.label()))?;
     let differs = |what: &str| {
-        let message = format!("{} has {what}, not the qdisc that was set: {attributes:?}", interface.label());
+        let message = format!(
+            "interface {} has {what} instead of the queueing discipline (qdisc) that siga has set: {attributes:?}",
+            interface.label()
+        );
         Error::environment(message).at(format!("level {}", level.name))
     };
     if !attributes.contains(&TcAttribute::Kind(qdisc.name().to_owned())) {
         return Err(differs("another qdisc"));
     }
     let Qdisc::Netem(netem) = qdisc else { return Ok(String::new()) };
-    let found = attributes
-        .iter()
-        .find_map(Options::in_attribute)
-        .ok_or_else(|| differs("the kernel reports no options of netem"))?;
+    let found = attributes.iter().find_map(Options::in_attribute).ok_or_else(|| differs("a netem without options"))?;
     if found != Options::of(netem) {
-        return Err(differs("another netem"));
+        return Err(differs("a netem with other options"));
     }
     Ok(found.describe())
 }
@@ -83,7 +83,9 @@ fn sends(interface: Interface) -> bool {
 
 /// Returns the index of an interface as the type that messages about qdiscs have.
 fn index(interface: Interface) -> Result<i32> {
-    i32::try_from(interface.index).map_err(|_| Error::environment(format!("{} has no index", interface.label())))
+    i32::try_from(interface.index).map_err(|_| {
+        Error::environment(format!("interface {} has no index that fits a request for a qdisc", interface.label()))
+    })
 }
 
 fn refused(qdisc: Qdisc, interface: Interface, error: &std::io::Error) -> Error {

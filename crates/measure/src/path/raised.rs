@@ -108,7 +108,10 @@ pub(super) fn hold(spec: &GuestSpec, output: &mut std::io::Stdout, requests: &mu
         match request {
             Request::Guest { guest } => write_outcome(output, network.report(guest))?,
             Request::Build { .. } | Request::Raise { .. } | Request::Try { .. } | Request::Counters | Request::Smc => {
-                write_outcome::<()>(output, Err(Error::usage("this namespace holder has a network of guests")))?;
+                write_outcome::<()>(
+                    output,
+                    Err(Error::usage("a namespace holder that has started guests cannot carry out this order")),
+                )?;
             }
         }
     }
@@ -123,7 +126,8 @@ struct Network {
 
 impl Network {
     fn start(spec: &GuestSpec) -> Result<(Self, Raised)> {
-        let drawn = Secret::draw().map_err(|error| Error::environment(format!("no random numbers: {error}")))?;
+        let drawn = Secret::draw()
+            .map_err(|error| Error::environment(format!("cannot get random numbers from the kernel: {error}")))?;
         // The directory's name is short, because the path of a UNIX socket has a length limit.
         let base = std::env::temp_dir().join(format!("siga-{}", &drawn.text()[..12]));
         let name: Name = NAME.parse()?;

@@ -54,7 +54,7 @@ fn one(netlink: &mut Netlink, address: IpAddr) -> Result<Option<RouteTo>> {
         .find_map(|attribute| if let LinkAttribute::IfName(name) = attribute { Some(name.clone()) } else { None });
     let interface = name.unwrap_or_else(|| index.to_string());
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
-        .context("cannot open a socket")?;
+        .context("cannot open a socket to read the settings of an interface")?;
     let settings = offloads(&socket, &interface).fold(describe(&link), |text, (which, on)| text + &word(which, on));
     let (gateway, source) = (gateway(&route), source(&route));
     Ok(Some(RouteTo { is_local, gateway, source, interface, settings }))

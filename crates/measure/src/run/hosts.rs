@@ -162,7 +162,8 @@ fn settle(turns: &mut [Turn<'_>]) {
 }
 
 fn interrupted_error() -> Error {
-    Error::incomplete("interrupted; the trials so far are kept").hint("a run on several hosts cannot be resumed")
+    Error::incomplete("the run on several hosts was interrupted; siga keeps the finished trials")
+        .hint("siga cannot resume a run on several hosts; start a new run")
 }
 
 /// One host's part of the run.
@@ -207,7 +208,9 @@ impl Measures for Trials<'_> {
                 notes.iter().for_each(|note| progress(note));
                 return match outcome {
                     Ok(records) if records.0.cell == *cell && records.1.cell == *cell => Ok(*records),
-                    Ok(_) => Err(Error::incomplete(format!("{name}: the trial is that of another cell"))),
+                    Ok(_) => {
+                        Err(Error::incomplete(format!("{name} sent a trial of another cell than the requested one")))
+                    }
                     Err(error) => Err(error.at(name)),
                 };
             }
@@ -216,7 +219,7 @@ impl Measures for Trials<'_> {
         };
         // After this, orders and answers may not belong together.
         let lost = Error::incomplete(format!("{name}: {}", answer.message()));
-        self.lost = Some(lost.clone().hint("the trials so far are kept; check the host, and start another run"));
+        self.lost = Some(lost.clone().hint("siga keeps the finished trials; check this host, and start a new run"));
         Err(lost)
     }
 

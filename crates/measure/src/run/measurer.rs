@@ -84,7 +84,9 @@ pub fn serve(options: &AgentOptions) -> Result<()> {
     let (mut input, mut measurer) = (Lines::new(std::io::stdin()), None);
     // An interrupt is the end of the input.
     while let Ok(Some(line)) = input.next(None) {
-        let order = serde_json::from_str(&line).map_err(|error| Error::usage(format!("bad order: {error}")));
+        let order = serde_json::from_str(&line).map_err(|error| {
+            Error::usage(format!("the siga process that carries out the run sent an invalid order: {error}"))
+        });
         if write_outcome(&mut output, order.and_then(|order| obey(&mut measurer, order))).is_err() {
             break;
         }
@@ -98,8 +100,8 @@ pub fn serve(options: &AgentOptions) -> Result<()> {
 fn enter(options: &AgentOptions) -> Result<()> {
     catch_interrupts()?;
     if options.unlink {
-        std::fs::remove_file(std::env::current_exe().context("cannot find the program file")?)
-            .context("cannot remove the copied program")?;
+        std::fs::remove_file(std::env::current_exe().context("cannot find the program file of this siga process")?)
+            .context("cannot remove the copy of siga that this process runs")?;
     }
     place::enter(options.net.as_deref(), options.user.as_deref())
 }
@@ -112,7 +114,10 @@ fn interrupt_at_end_of_input() -> Result<()> {
         while !matches!(poll(&mut input, None), Ok(count) if count > 0) {}
         interrupt();
     };
-    std::thread::Builder::new().name("lease".into()).spawn(watch).context("cannot start a thread")?;
+    std::thread::Builder::new()
+        .name("lease".into())
+        .spawn(watch)
+        .context("cannot start a thread that watches the connection to the other host")?;
     Ok(())
 }
 
@@ -126,7 +131,8 @@ fn obey(measurer: &mut Option<Measurer>, order: Order) -> Result<Answer> {
             Ok(Answer::Begun { notes: notes.0, lacking })
         }
         Order::Trial { cell, round, check } => {
-            let measurer = measurer.as_mut().ok_or_else(|| Error::usage("the measurer has received no plan"))?;
+            let measurer =
+                measurer.as_mut().ok_or_else(|| Error::usage("the siga process on this host has received no plan"))?;
             let mut notes = Vec::new();
             let outcome = measurer.trial(&cell, round, check, &mut |note| notes.push(note.to_owned()));
             Ok(Answer::Trial { outcome: outcome.map(Box::new), notes })

@@ -117,7 +117,7 @@ impl Modes {
                         _ => Err(malformed("no errno")),
                     };
                 }
-                other => return Err(malformed(format!("message type {other}"))),
+                other => return Err(malformed(format!("unknown message type {other}"))),
             }
             let length = usize::try_from(message.length()).map_err(malformed)?;
             // Messages start at multiples of four bytes. The padding after the last message may be missing.

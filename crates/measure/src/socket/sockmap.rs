@@ -93,7 +93,13 @@ impl Sockmap {
     pub(crate) fn insert(&self, socket: BorrowedFd<'_>, local_port: u16, remote_port: u16) -> Result<()> {
         let number = u64::try_from(socket.as_raw_fd()).context("a descriptor number is negative")?;
         self.map.put(&key(local_port, remote_port), &number.to_ne_bytes()).map_err(|errno| {
-            let error = refused(format_args!("cannot redirect the socket {local_port}-{remote_port}"), errno, &NEEDED);
+            let error = refused(
+                format_args!(
+                    "cannot add the socket with ports {local_port} and {remote_port} to the BPF map of sockets"
+                ),
+                errno,
+                &NEEDED,
+            );
             match errno {
                 Errno::TOOBIG => error.hint("the map is full: create it with a larger capacity"),
                 Errno::OPNOTSUPP => error.hint("only TCP sockets in state ESTABLISHED can be redirected"),

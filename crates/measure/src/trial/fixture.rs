@@ -182,7 +182,7 @@ impl Fixture {
             Some(endpoint) => endpoint.clone(),
             None => everywhere(plan, workload),
         };
-        let trial = random_trial().context("cannot get random numbers")?;
+        let trial = random_trial().context("cannot get random numbers for the trial from the kernel")?;
         let config = ServerConfig {
             workload,
             endpoint: listen,

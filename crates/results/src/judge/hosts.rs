@@ -98,7 +98,7 @@ pub fn compare(base: &Run, new: &Run) -> Result<Hosts> {
     if let (Some(own), Some(other)) = (&base.environment.host.boot_id, &new.environment.host.boot_id)
         && own == other
     {
-        comparison.cautions.push("both runs are from one host, since it was started last".to_owned());
+        comparison.cautions.push("both runs are from the same host, which was not restarted between them".to_owned());
     }
     let rows = comparison.rows.chunk_by(|left, right| left.base == right.base && left.new == right.new);
     let work: Vec<HostWork> = rows.filter_map(|rows| HostWork::of(rows, base, new)).collect();
@@ -337,7 +337,7 @@ mod tests {
         one.environment.host.boot_id = Some("b".into());
         other.environment.host.boot_id = Some("b".into());
         let cautions = compare(&one, &other).unwrap().comparison.cautions;
-        assert!(cautions.iter().any(|caution| caution.contains("from one host")), "{cautions:?}");
+        assert!(cautions.iter().any(|caution| caution.contains("from the same host")), "{cautions:?}");
         assert!(cautions.iter().any(|caution| caution.contains("the host is the same in both runs")), "{cautions:?}");
     }
 }

@@ -55,7 +55,7 @@ impl Clocks {
             }
         }
         for clock in &clocks {
-            clock.enable().context(format_args!("cannot start a clock of CPU {}", clock.cpu()))?;
+            clock.enable().context(format_args!("the profiler cannot start its clock of CPU {}", clock.cpu()))?;
         }
         std::thread::sleep(Duration::from_nanos(period_ns.saturating_mul(CLOCKS + 1)));
         Ok(Self { clocks, began_ns: Vec::new() })
@@ -70,7 +70,7 @@ impl Clocks {
     /// Stops the clocks. Returns how long each CPU was sampled since [`Clocks::begin`].
     pub(super) fn stop(self) -> Result<Vec<Watched>> {
         for clock in &self.clocks {
-            clock.disable().context(format_args!("cannot stop a clock of CPU {}", clock.cpu()))?;
+            clock.disable().context(format_args!("the profiler cannot stop its clock of CPU {}", clock.cpu()))?;
         }
         let mut watched: Vec<Watched> = Vec::new();
         for (clock, began_ns) in self.clocks.iter().zip(&self.began_ns) {
@@ -107,7 +107,8 @@ pub(super) fn check_rate(period_ns: u64) -> Result<()> {
         return Ok(());
     }
     Err(Error::environment(format!(
-        "the value in {RATE_MAX} is {rate_max}, which is too low for one sample every {period_ns} ns"
+        "the profiler takes one sample every {period_ns} ns, but the limit of {rate_max} samples per second in {RATE_MAX} is too \
+         low"
     ))
     .hint(format!("sysctl kernel.perf_event_max_sample_rate={wanted}")))
 }
@@ -120,13 +121,13 @@ fn online_cpus() -> Result<Vec<u32>> {
 /// Opens a clock that runs `sampler` for each sample. It is stopped at first.
 pub(super) fn open(cpu: u32, period_ns: u64, sampler: &OwnedFd) -> Result<CpuClock> {
     let clock = CpuClock::open(cpu, period_ns).map_err(|errno| {
-        let error = refused(format_args!("cannot open a clock on CPU {cpu}"), errno, &NEEDED);
+        let error = refused(format_args!("the profiler cannot open a clock on CPU {cpu}"), errno, &NEEDED);
         let many = "the profiler needs 8 file descriptors per CPU; raise their limit (`ulimit -n`)";
         if errno == rustix::io::Errno::MFILE { error.hint(many) } else { error }
     })?;
-    clock
-        .attach(sampler.as_fd())
-        .map_err(|errno| refused(format_args!("cannot attach to the clock of CPU {cpu}"), errno, &NEEDED))?;
+    clock.attach(sampler.as_fd()).map_err(|errno| {
+        refused(format_args!("the profiler cannot attach to the clock of CPU {cpu}"), errno, &NEEDED)
+    })?;
     Ok(clock)
 }
 

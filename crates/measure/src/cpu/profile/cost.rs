@@ -52,19 +52,20 @@ fn measure_here(sampler: &OwnedFd, marker: &OwnedFd) -> Result<Cost> {
     let mut own = rustix::thread::CpuSet::new();
     own.set(cpu);
     rustix::thread::sched_setaffinity(None, &own).context("cannot bind the thread to a CPU")?;
-    let clock = open(u32::try_from(cpu).context("too many CPUs")?, EVERY_NS, sampler)?;
+    let clock =
+        open(u32::try_from(cpu).context("the number of this CPU is too large for the profiler")?, EVERY_NS, sampler)?;
     let work = Echo::new()?;
     work.block()?;
     let (mut sampled, mut plain) = (f64::INFINITY, f64::INFINITY);
     for _ in 0..BLOCKS {
         plain = plain.min(work.block()?);
-        clock.enable().context(format_args!("cannot start a clock of CPU {cpu}"))?;
+        clock.enable().context(format_args!("the profiler cannot start its clock of CPU {cpu}"))?;
         let with = work.block();
-        clock.disable().context(format_args!("cannot stop a clock of CPU {cpu}"))?;
+        clock.disable().context(format_args!("the profiler cannot stop its clock of CPU {cpu}"))?;
         sampled = sampled.min(with?);
     }
     let attached = attach_tracepoint(marker.as_fd())
-        .map_err(|errno| refused("cannot attach to the tracepoint netif_receive_skb", errno, &NEEDED))?;
+        .map_err(|errno| refused("the profiler cannot attach to the tracepoint netif_receive_skb", errno, &NEEDED))?;
     let marked = work.fastest()?;
     drop(attached);
     plain = plain.min(work.fastest()?);

@@ -58,8 +58,12 @@ impl Code {
     pub(super) fn of_kernel(symbols: &Symbols) -> Result<Self> {
         let all = |functions: &[&str]| {
             let pieces: Vec<_> = functions.iter().flat_map(|function| symbols.pieces(function)).collect();
-            let missing =
-                || Error::environment(format!("this kernel has none of the functions {}", functions.join(", ")));
+            let missing = || {
+                Error::environment(format!(
+                    "the profiler needs one of the kernel functions {}, but this kernel has none of them",
+                    functions.join(", ")
+                ))
+            };
             if pieces.is_empty() { Err(missing()) } else { Ok(pieces) }
         };
         // Kernels before 6.10 have `__do_softirq` instead of `handle_softirqs`. The kernel receives single packets and lists of
