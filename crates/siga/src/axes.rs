@@ -26,26 +26,26 @@ Paths of the kernel:
             sockmap
 Paths of siga's own networks:
             hipersockets, hipersockets-routed, vctc, vctc-routed
-            with workload drivers in processes of their own (IUCV):
+            where client and server are processes outside the guests (IUCV):
             hipersockets-iucv, hipersockets-routed-iucv, vctc-iucv, vctc-routed-iucv
             through a switch:
             guestlan-hipers, guestlan-hipers-routed, guestlan-qdio, guestlan-qdio-routed, vswitch,
             vswitch-routed, guestlan-hipers-iucv, guestlan-hipers-routed-iucv, guestlan-qdio-iucv,
             guestlan-qdio-routed-iucv, vswitch-iucv, vswitch-routed-iucv
-            through a switch, with the kernel's stack at both ends, or at the server only:
+            through a switch, where client and server (-netns), or only the server (-mixed), use the
+            kernel's stack:
             vswitch-netns, vswitch-routed-netns, vswitch-mixed, vswitch-routed-mixed
 Workloads:  rr-1-1, rr-200-1000, rr-200-32k, crr-64-8k, strg-20m, strp-20m, strb-20m, udp-strg-1400,
-            or other sizes: rr:REQUEST/RESPONSE, such as rr:200/32k (k: 1,024; m: 1,024 k;
-            g: 1,024 m);
-            the forms crr:, strg:, strp:, strb: and udp-rr: also have two sizes,
-            or udp-strg:BYTES, udp-strg:BYTES@RATE: datagrams of this size; each pair sends at RATE,
-            such as 50MB/s,
-            or rr-1-1+4strg: rr-1-1 while 4 streams use the same path (latency under load).
+            Other sizes: write rr:REQUEST/RESPONSE in bytes, such as rr:200/32k (k: 1,024;
+            m: 1,024 k; g: 1,024 m). You can replace rr by crr, strg, strp, strb or udp-rr.
+            UDP streams: write udp-strg:BYTES, where BYTES is the size of a datagram. With
+            udp-strg:BYTES@RATE, each pair sends at RATE, such as 50MB/s.
+            Latency under load: rr-1-1+4strg is rr-1-1 while 4 streams use the same path.
             rr: requests and responses on one connection; crr: a new connection for each request;
             strg: stream from server to client; strp: from client to server; strb: both directions
 Levels:     plain, aa, bigtcp, gro-on, gro-off, reno, cubic, bbr, mtu-1500, mtu-8992,
             nft-100-rules, conntrack, netem, fq, bbr-fq, io-uring, threaded-napi,
-            420 and 430 (siga's own networks), link-200m, link-400m (commands),
+            420, 430 (only for siga's own networks), link-200m, link-400m (only for commands),
             or a TOML file, or a file with nft rules (.nft)
 Places:     local, netns:NAME (a network namespace), pid:PID (a container), ssh:[USER@]HOST
             (for --client, --server and --on)
@@ -149,7 +149,7 @@ pub(crate) struct Axes {
     #[arg(long, value_delimiter = ',', conflicts_with = "level", value_name = "FILE.nft,…")]
     firewall: Option<Vec<String>>,
     /// Set the number of trials of each cell. A cell is one combination of path, workload, MTU, pairs and level.
-    /// Default: siga repeats trials until it knows each compared ratio to within 1%, at most 30 times and within
+    /// Default: siga repeats trials until each compared ratio has a 95% interval of at most ±1%, at most 30 times and within
     /// --budget.
     #[arg(long, value_name = "N")]
     trials: Option<u32>,
@@ -162,10 +162,10 @@ pub(crate) struct Axes {
     warm_up: Option<f64>,
     /// Limit the duration of the whole run, in seconds. siga always completes the first round, which has one trial
     /// of each cell. Default: the limit in the plan. With --trials, or with options
-    /// that set levels to compare, there is no limit.
+    /// that set levels to compare, the default is no limit.
     #[arg(long, value_name = "S")]
     budget: Option<f64>,
-    /// Use IPv6 instead of IPv4.
+    /// Use IPv6 addresses on all paths. Without this option, siga uses IPv4.
     #[arg(long)]
     ipv6: bool,
     /// On each side, use one process for each client-server pair (at most 1,000 pairs). Without this option, one

@@ -7,22 +7,22 @@ use std::process::ExitCode;
 
 pub(crate) const HELP: &str = "\
 Examples:
-  siga cni <net.json       if the environment contains CNI_COMMAND=ADD: add a container
-  siga cni <net.json       if the environment contains CNI_COMMAND=DEL: remove the container
+  siga cni <net.json       with CNI_COMMAND=ADD in the environment: add a container
+  siga cni <net.json       with CNI_COMMAND=DEL in the environment: remove the container
 
-Both examples also need CNI_CONTAINERID, CNI_NETNS and CNI_IFNAME in the environment. The file net.json
-contains the configuration.
+Both examples also need CNI_CONTAINERID, CNI_NETNS and CNI_IFNAME in the environment. The file
+net.json contains the configuration.
 
 To install the plug-in, copy siga to /opt/cni/bin/siga. Start the virtual network with siga net up.
-This is a configuration, for example for /etc/cni/net.d/50-siga.conflist:
+This is an example of a configuration file, such as /etc/cni/net.d/50-siga.conflist:
   { \"cniVersion\": \"1.0.0\", \"name\": \"siga\",
     \"plugins\": [{ \"type\": \"siga\", \"network\": \"switch\", \"lan\": \"lan\" }] }
 
 Keys of the configuration:
   network         name of the virtual network that `siga net up` started
-  lan             name of a network in its topology; this network must have a switch
+  lan             name of a network in the topology of the virtual network; it must have a switch
   port            name of a port of the switch (default: any free port)
-  runDirectory    directory of the files of virtual networks (default: as for siga net)
+  runDirectory    directory of the files of virtual networks (default: see `siga net --help`)
 
 If CNI_COMMAND is set, siga without arguments does the same as `siga cni`.";
 

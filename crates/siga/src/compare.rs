@@ -22,29 +22,31 @@ BASE and NEW can be:
   - levels, paths or MTUs of one run; option --run selects this run
   - with --hosts, runs of the same plan on different hosts, as `siga run --on` writes them
 
-If you give several NEW, siga compares each with BASE. It adjusts p for each comparison separately.
+If you give several NEW, siga compares each with BASE. In each comparison,
+it adjusts the p-value (p) of each figure for the number of figures.
 
 The verdict is the first of these that applies:
-  not comparable    BASE and NEW differ in something that affects the figures and is not compared
+  not comparable    BASE and NEW also differ in a condition that is not compared but affects the
+                    figures
   equivalent        the 90% interval of the ratio is within 2% of 1
   better, worse     p is below 0.05 after adjustment for the number of figures, and the 95%
                     interval does not include 1
   inconclusive      none of the above; the report estimates how many trials would be needed
 
-The main figures are rate, p99 and total CPU time. siga judges them first. The figures that are not
-main figures are exploratory: siga adjusts their p separately.
+The main figures are rate, p99 and total CPU time. siga judges them first. All other figures
+are exploratory. siga adjusts p separately for the main figures and for the exploratory figures.
 
 Examples:
   siga run --path veth-routed --level plain,nft-100-rules
   siga compare plain nft-100-rules                        compares two levels of that run
   siga compare veth veth-routed --run runs/20261120-104133-default
-  siga compare plain nft-100-rules --why                  lists the functions that cause the difference in CPU time
+  siga compare plain nft-100-rules --why                  explains the difference in CPU time
   siga compare plain nft-100-rules --flame why.svg        draws these functions as a flame graph
   siga compare 1500 57344                                 compares two MTUs of one run
   siga compare plain reno bbr                             compares reno and bbr with plain
   siga compare runs/old runs/new --vary kernel            compares the kernels of two hosts
   siga compare --hosts runs/DIR/1-ssh-old runs/DIR/2-ssh-new
-                                                          compares two hosts: hardware, rates, CPU for equal work
+                                                          compares two hosts
   siga compare old.txt new.txt                            compares two outputs of `go test -bench`
   siga compare 'sort a' 'sort b' --run hyperfine.json     compares two commands of hyperfine
   siga compare runs/before runs/after --fail-on regression:5%
@@ -62,9 +64,9 @@ pub(crate) struct CompareArgs {
     /// figures of different kernels or CPUs.
     #[arg(long, value_delimiter = ',', value_name = "PART,…", value_parser = parse::<Vary>)]
     vary: Vec<Vary>,
-    /// Compare hosts, whose hardware, kernel and firmware can differ. The report lists these differences first.
-    /// The report also shows rates, units per second of CPU time (internal throughput rate, ITR), and the CPU time for
-    /// equal work, by number of CPUs.
+    /// Compare hosts. Their hardware, kernel and firmware can differ, and the report lists these differences first. For each
+    /// number of CPUs, the report also shows the rates, the units of work per second of CPU time (internal throughput rate,
+    /// ITR), and the CPU time for equal work.
     #[arg(long, conflicts_with_all = ["vary", "run", "why", "flame"])]
     hosts: bool,
     /// Set the run whose levels, paths or MTUs siga compares. Default: the newest run in runs/ that has a finished
@@ -74,12 +76,12 @@ pub(crate) struct CompareArgs {
     /// Set the output format: text, json, csv or md.
     #[arg(long, default_value = "text", value_parser = parse::<Format>)]
     format: Format,
-    /// In text and Markdown, show every figure and every difference between the environments. JSON and CSV always
-    /// contain all of them.
+    /// In text and Markdown, show all figures, and all differences between the environments of the runs. JSON and CSV always
+    /// contain all figures and differences.
     #[arg(long)]
     all: bool,
     /// List the functions that cause each difference in CPU time. The run must have been measured with the
-    /// profiler. CSV output does not contain these functions.
+    /// profiler. Output in CSV does not contain these functions.
     #[arg(long)]
     why: bool,
     /// Write a flame graph of the differences in CPU time to this SVG file. Open the file in a browser. Default: no

@@ -15,12 +15,12 @@ pub(crate) struct DoctorArgs {
     /// Add known CPU costs, and check that siga measures them correctly. The calibration takes one to three minutes.
     #[arg(long, conflicts_with = "clean")]
     calibrate: bool,
-    /// Clean up after a crash of siga: end orphaned processes, remove copies of the siga program that other hosts
-    /// made here, and remove incomplete files and lines in runs/.
+    /// Clean up after a crash of siga: end orphaned processes, remove copies of the siga program that runs on
+    /// other hosts left here, and remove incomplete files and lines in runs/.
     #[arg(long)]
     clean: bool,
     /// Observe the host for this number of seconds, then estimate the smallest difference that siga can detect
-    /// under the present load. With 0, siga omits this estimate.
+    /// under the present load. With 0, siga does not observe the host.
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=600),
         conflicts_with_all = ["calibrate", "clean"])]
     watch: u64,

@@ -36,14 +36,14 @@ Examples:
   siga exec figure-1 tcpip1 curl http://10.0.2.2:8000/
   siga exec figure-1 tcpip3 -- python3 -m http.server --bind 10.0.2.2
   siga exec --loopback guest figure-1 tcpip3 redis-server
-  siga exec switch pod-1 -- ./static-program      pod-1 is a port: the program runs in a network namespace
+  siga exec switch pod-1 -- ./static-program      runs in a network namespace at port pod-1
   siga exec --check /usr/bin/curl
 
 A program can use the sockets of a guest if it is dynamically linked with glibc 2.34 or newer, and
 is not setuid. siga runs any other program in a network namespace instead, for example a static
-program or one that Go has built. The namespace uses a free port of a switch that the guest is
-connected to. The program then has the addresses of the port, and siga prints them. To run a program
-that needs io_uring in a namespace, use --tier netns.
+program or a program written in Go. The namespace uses a free port of a switch to which the guest is
+connected. The program then has the addresses of this port instead of the guest's addresses. siga
+prints the addresses. To run a program that needs io_uring, use --tier netns.
 
 siga does not support every socket call. To see the unsupported calls of a program, set the
 environment variable SIGA_EXEC_LOG to the name of a file. siga appends one line to this file for
@@ -54,7 +54,7 @@ const LIBRARY: &[u8] = include_bytes!(env!("SIGA_PRELOAD_LIBRARY"));
 
 #[derive(Debug, Args)]
 pub(crate) struct ExecArgs {
-    /// Name of the network.
+    /// Name of the network that `siga net up` started.
     #[arg(required_unless_present = "check")]
     network: Option<Name>,
     /// Name of the guest whose TCP/IP stack the program uses.
@@ -66,8 +66,9 @@ pub(crate) struct ExecArgs {
     /// Set whether the loopback addresses (127.0.0.0/8, ::1) and the name `localhost` mean the host or the guest.
     #[arg(long, value_enum, default_value_t = Loopback::Host, value_name = "OWNER")]
     loopback: Loopback,
-    /// Choose how the program reaches the network. preload: over the guest's stack. netns: over the kernel's stack in a network
-    /// namespace; GUEST is then a port, as for siga netns. Default: preload if the program and GUEST allow it, otherwise netns.
+    /// Choose how the program reaches the network. preload: over the guest's stack. netns: over the kernel's stack, in a
+    /// network namespace. With netns, GUEST is the name of a port of a switch, as for siga netns. Default: preload if the
+    /// program and GUEST allow it, otherwise netns.
     #[arg(long, value_enum, hide_default_value = true)]
     tier: Option<Tier>,
     /// Check whether siga can run this program, without running it. If siga cannot run the program, it prints the

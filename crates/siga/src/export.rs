@@ -29,7 +29,7 @@ pub(crate) struct ExportArgs {
     #[arg(long, default_value = "trials", value_parser = parse::<Form>)]
     form: Form,
     /// Print a configuration of Apache Otava for this file, which `siga export --form otava` has written. Default:
-    /// print figures.
+    /// write the figures.
     #[arg(long, value_name = "CSV", conflicts_with = "form")]
     otava_config: Option<PathBuf>,
     /// Select how siga divides CPU time between client, router and server: profile, subtract or tick. The runs must

@@ -42,13 +42,13 @@ static IS_QUIET: AtomicBool = AtomicBool::new(false);
     propagate_version = true,
     arg_required_else_help = true,
     after_help = "Examples:\n  \
-        siga run                                    compare siga's own network with the kernel's (4 minutes)\n  \
+        siga run                                    compare siga's network with the kernel's (4 minutes)\n  \
         siga run hop                                measure how much latency and CPU time a router adds\n  \
         siga run --quick                            check in a few seconds that siga can measure here\n  \
         siga run --path veth,bridge --clients 1,10 --workload rr-200-1000,strg-20m\n  \
         siga run --command 'gzip -9 -c FILE'        measure how long a command takes, and its CPU time\n  \
         siga run --client netns:blue --server pid:4711 --workload crr-64-8k\n  \
-        siga show runs/DIR --format json            print a run again as JSON\n  \
+        siga show runs/DIR --format json            print the results of a run as JSON\n  \
         siga compare runs/BEFORE runs/AFTER         list what became better or worse\n  \
         siga run compilers --on local,ssh:HOST      compare this host with another one\n  \
         siga report runs/DIR                        write one HTML file with tables and charts\n  \
@@ -57,7 +57,7 @@ static IS_QUIET: AtomicBool = AtomicBool::new(false);
         siga net up topologies/figure-1.toml        start the virtual network that this file describes\n  \
         siga doctor                                 check what this host can measure, and how accurately\n\n\
         Environment variables:\n  \
-        NO_COLOR           if set, siga prints verdicts without colours\n  \
+        NO_COLOR           if this variable is set, siga prints verdicts without colours\n  \
         COLUMNS            width of tables in files, pipes, and terminals of unknown width\n  \
         SIGA_RUN_DIR       directory for the files of virtual networks (default: $XDG_RUNTIME_DIR/siga)\n  \
         SIGA_EXEC_LOG      file to which `siga exec` appends each socket call that it does not support\n  \
@@ -65,11 +65,11 @@ static IS_QUIET: AtomicBool = AtomicBool::new(false);
         TMPDIR             directory for temporary files and sockets of a run (default: /tmp)\n  \
         PATH               directories in which siga looks for nft, ssh, and programs of `siga exec`\n\n\
         Exit status:\n  \
-        0  success\n  \
+        0  the command succeeded\n  \
         1  `siga compare --fail-on` found a figure that is worse\n  \
         2  an option, a plan or another input file is wrong\n  \
         3  this host lacks something that the command needs, such as a privilege or a program\n  \
-        4  the results are incomplete"
+        4  the results are incomplete, because siga could not measure or judge a part of them"
 )]
 struct Cli {
     /// Print only results and errors, without progress and notes.
@@ -129,7 +129,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   siga schema plan >plan.schema.json          write the schema for an editor that checks plan files
-  siga schema result                          print the schema of the output of `siga show DIR --format json`")]
+  siga schema result                          print the schema of `siga show DIR --format json`")]
     Schema {
         /// Kind of file or output that the schema describes.
         kind: Schema,
@@ -177,7 +177,7 @@ Examples:
 Examples:
   siga doctor
   siga doctor --format json
-  siga doctor --calibrate                     check that siga finds CPU costs that it adds itself (takes minutes)")]
+  siga doctor --calibrate                     check that siga measures known CPU costs correctly")]
     Doctor(doctor::DoctorArgs),
     /// Start, inspect and stop virtual networks of guests on this host.
     #[command(subcommand, after_help = net::HELP)]

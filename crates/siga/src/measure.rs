@@ -46,7 +46,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "TIME", conflicts_with = "on", value_parser = interval)]
     interval: Option<Duration>,
     /// Also append the time series of --interval to this file. With -, siga writes the time series to standard
-    /// output, and the report to standard error. Default: write it only to the run directory.
+    /// output, and the report to standard error. Default: write the time series only to the run directory.
     #[arg(long, value_name = "FILE", requires = "interval")]
     series: Option<PathBuf>,
 }

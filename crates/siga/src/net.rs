@@ -58,7 +58,7 @@ pub(crate) enum NetCommand {
     /// name of the file.
     #[command(after_help = "Examples:\n  siga net down figure-1\n  siga net down second")]
     Down {
-        /// Name of the network.
+        /// Name of the network that `siga net up` started.
         network: Name,
     },
     /// Show the running networks and their guests.
@@ -66,7 +66,7 @@ pub(crate) enum NetCommand {
         after_help = "Examples:\n  siga net status\n  siga net status figure-1 --detail\n  siga net status switch --layout zvm"
     )]
     Status {
-        /// Name of the network. Default: list all networks.
+        /// Name of the network that `siga net up` started. Default: list all running networks.
         network: Option<Name>,
         /// Also show switches with their ports, devices, links and counters.
         #[arg(long)]
@@ -89,7 +89,7 @@ pub(crate) enum NetCommand {
         after_help = "Examples:\n  siga net capture figure-1 tcpip2 --output r.pcapng\n  siga net capture figure-1 tcpip2 --seconds 5 >r.pcapng"
     )]
     Capture {
-        /// Name of the network.
+        /// Name of the network that `siga net up` started.
         network: Name,
         /// Name of the guest.
         guest: Name,
@@ -107,7 +107,7 @@ pub(crate) enum NetCommand {
     /// Start a guest that has ended.
     #[command(after_help = "Examples:\n  siga net start figure-1 tcpip2\n  siga net start figure-1 tcpip3")]
     Start {
-        /// Name of the network.
+        /// Name of the network that `siga net up` started.
         network: Name,
         /// Name of the guest.
         guest: Name,
@@ -115,7 +115,7 @@ pub(crate) enum NetCommand {
     /// Stop a guest. The guest stays stopped until you start it with `siga net start`.
     #[command(after_help = "Examples:\n  siga net stop figure-1 tcpip2\n  siga net stop figure-1 tcpip3")]
     Stop {
-        /// Name of the network.
+        /// Name of the network that `siga net up` started.
         network: Name,
         /// Name of the guest.
         guest: Name,
@@ -127,7 +127,7 @@ pub(crate) enum NetCommand {
         network: Name,
         /// Name of the restricted network in the topology.
         lan: Name,
-        /// Name of the guest or port.
+        /// Name of the guest, or of the port of a switch.
         guest: Name,
     },
     /// Revoke the access of a guest, or of a port of a switch, to a restricted network.
@@ -137,7 +137,7 @@ pub(crate) enum NetCommand {
         network: Name,
         /// Name of the restricted network in the topology.
         lan: Name,
-        /// Name of the guest or port.
+        /// Name of the guest, or of the port of a switch.
         guest: Name,
     },
     /// Show the ports of a switch, or change the settings of one port.
@@ -161,12 +161,12 @@ pub(crate) enum NetCommand {
         after_help = "Examples:\n  siga net secret figure-1 tcpip1\n  siga net secret figure-1 tcpip1 --application"
     )]
     Secret {
-        /// Name of the network.
+        /// Name of the network that `siga net up` started.
         network: Name,
         /// Name of the guest.
         guest: Name,
-        /// Print the secret that applications need to use the guest's TCP/IP stack, instead of the guest's own
-        /// secret.
+        /// Print the secret with which applications may use the guest's TCP/IP stack. Without this option, print the secret
+        /// with which the process of the guest attaches to the network.
         #[arg(long)]
         application: bool,
     },
@@ -209,7 +209,7 @@ pub(crate) enum StatusFormat {
 
 #[derive(Debug, Args)]
 pub(crate) struct PingArgs {
-    /// Name of the network.
+    /// Name of the network that `siga net up` started.
     network: Name,
     /// Name of the guest that sends the requests.
     guest: Name,

@@ -17,9 +17,9 @@ Examples:
   siga netns switch pod-2                     start a shell in the namespace
   siga netns switch pod-3 --name green        as root; then: ip netns exec green ping 10.0.3.1
   podman run --network ns:/run/netns/green IMAGE
-  siga netns switch pod-1 --wait 30 -- ./server      wait until the network is up and the port is free
+  siga netns switch pod-1 --wait 30 -- ./server      wait for the network and the port
 
-In the topology, the port must have neither of the keys `netns` and `pid` (docs/net.md). The
+In the topology, the port must not have the key `netns` or the key `pid` (docs/net.md). The
 namespace has the port's interface, addresses, routes and MTU. In the namespace, /etc/hosts contains
 the names of guests and ports.
 
@@ -34,16 +34,16 @@ until you delete it with `ip netns del NAME`.";
 pub(crate) struct NetnsArgs {
     /// Name of the network that `siga net up` started.
     network: Name,
-    /// Name of the port in its topology.
+    /// Name of the port in the topology of this network.
     port: Name,
-    /// Give the namespace this name, as `ip netns add` does (root only). Without a command, siga then only makes the namespace.
-    /// Default: no name.
+    /// Give the namespace this name, as `ip netns add` does (root only). With --name and without COMMAND, siga only makes the
+    /// namespace. Default: no name.
     #[arg(long, value_name = "NAME")]
     name: Option<Name>,
     /// Wait at most this number of seconds until the network is up and the port is free. Default: do not wait.
     #[arg(long, value_name = "SECONDS", default_value_t = 0.0, hide_default_value = true)]
     wait: f64,
-    /// Command to run in the namespace, and its arguments. Default: without --name, the shell in $SHELL.
+    /// Command to run in the namespace, and its arguments. Default: the shell in $SHELL; with --name, no command.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<OsString>,
 }

@@ -16,7 +16,7 @@ pub(super) const PORT_HELP: &str = "\
 Examples:
   siga net port switch lan                            show all ports of the switch of network `lan`
   siga net port switch lan red --isolated on
-  siga net port switch lan one --promiscuous on       `one` also gets the frames for others
+  siga net port switch lan one --promiscuous on       port `one` also gets frames for other ports
   siga net port switch lan pod-1 --protection mac
 
 If a guest has one device on the network, its port has the name of the guest. If it has several
@@ -28,11 +28,11 @@ Examples:
 
 An access port carries frames of one VLAN, without tags. A trunk port carries frames of the
 given VLANs, with tags. It carries frames of its native VLAN without tags. Without --native, a trunk
-port drops frames without a tag. The port of a guest is always an access port.";
+port drops frames without a tag. The port of a guest's device is always an access port.";
 pub(super) const MIRROR_HELP: &str = "\
 Examples:
-  siga net mirror switch lan red                      port `red` gets copies of the frames of all ports
-  siga net mirror switch lan red --from one           copies only of the frames that guest `one` sends and receives
+  siga net mirror switch lan red                      port `red` gets copies of all frames
+  siga net mirror switch lan red --from one           copies only the frames of guest `one`
   siga net mirror switch lan --off
 
 The port TO gets copies of frames of all VLANs, even of VLANs to which it does not belong. The
@@ -43,8 +43,8 @@ Examples:
   siga net fdb switch lan --forget
 
 A port with protection `all` or `mac` (siga net port) has one fixed Ethernet address. At a port with
-protection `off`, the switch learns addresses from the frames that arrive there. It forgets an address
-from which no frame has arrived for 300 seconds.";
+protection `off`, the switch learns addresses from the frames that arrive there. It forgets a
+learned address if no frame from this address arrives for 300 seconds.";
 
 #[derive(Debug, Args)]
 pub(crate) struct PortArgs {
@@ -52,7 +52,8 @@ pub(crate) struct PortArgs {
     network: Name,
     /// Name of the network in the topology. It must have a switch.
     lan: Name,
-    /// Name of the port: a guest, GUEST.DEVICE, or a port of the topology. Default: show all ports.
+    /// Name of the port: GUEST or GUEST.DEVICE for a guest's device, or the name of a port in the topology. Default:
+    /// show all ports.
     #[arg(requires = "change")]
     port: Option<String>,
     #[command(flatten)]
@@ -68,8 +69,8 @@ struct SettingArgs {
     /// Set whether the port also gets the unicast frames between other ports of its VLANs. Default: the setting stays as it is.
     #[arg(long, value_name = "ON|OFF")]
     promiscuous: Option<OnOff>,
-    /// Set the source addresses that the switch checks: all (Ethernet and IP), mac (Ethernet only) or off. Default:
-    /// the setting stays as it is.
+    /// Set which source addresses the switch checks in frames from this port: all (Ethernet and IP), mac (Ethernet only) or
+    /// off (none). Default: the setting stays as it is.
     #[arg(long, value_name = "ADDRESSES")]
     protection: Option<Protect>,
 }
@@ -94,15 +95,16 @@ pub(crate) struct VlanArgs {
     network: Name,
     /// Name of the network in the topology. It must have a switch.
     lan: Name,
-    /// Name of the port: a guest, GUEST.DEVICE, or a port of the topology.
+    /// Name of the port: GUEST or GUEST.DEVICE for a guest's device, or the name of a port in the topology.
     port: String,
-    /// Make the port an access port of this VLAN, 1 to 4094. Default: none; --trunk is then required.
+    /// Make the port an access port of this VLAN, 1 to 4094. Default: no access VLAN; without --access, --trunk is required.
     #[arg(long, value_name = "VLAN")]
     access: Option<u16>,
-    /// Make the port a trunk port of these VLANs, separated by commas. Default: none; --access is then required.
+    /// Make the port a trunk port of these VLANs, separated by commas. Default: no trunk VLANs; without --trunk,
+    /// --access is required.
     #[arg(long, value_name = "VLANS", value_delimiter = ',')]
     trunk: Vec<u16>,
-    /// Set the VLAN of frames without a tag. Default: a trunk port drops such frames.
+    /// Set the native VLAN of a trunk port: the VLAN of frames without a tag. Default: the trunk port drops frames without a tag.
     #[arg(long, value_name = "VLAN", requires = "trunk")]
     native: Option<u16>,
 }
@@ -113,13 +115,13 @@ pub(crate) struct MirrorArgs {
     network: Name,
     /// Name of the network in the topology. It must have a switch.
     lan: Name,
-    /// Name of the port that gets the copies: a guest, GUEST.DEVICE, or a port of the topology.
+    /// Name of the port that gets the copies: GUEST or GUEST.DEVICE for a guest's device, or the name of a port in the topology.
     #[arg(required_unless_present = "off")]
     to: Option<String>,
-    /// Copy only the frames of this port. Default: copy the frames of all ports.
+    /// Copy only the frames that this port sends and receives. Default: copy the frames of all ports of the switch.
     #[arg(long, value_name = "PORT", requires = "to")]
     from: Option<String>,
-    /// End the copying.
+    /// Stop copying frames to another port.
     #[arg(long, conflicts_with = "to")]
     off: bool,
 }
@@ -130,7 +132,7 @@ pub(crate) struct FdbArgs {
     network: Name,
     /// Name of the network in the topology. It must have a switch.
     lan: Name,
-    /// Let the switch forget all learned addresses first.
+    /// Before siga shows the addresses, let the switch forget all addresses that it has learned from frames.
     #[arg(long)]
     forget: bool,
 }
