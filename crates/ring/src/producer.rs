@@ -36,7 +36,7 @@ impl fmt::Display for ReserveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLong { bytes, most } => {
-                write!(f, "a frame of {bytes} bytes is too long for the link, whose frames have at most {most} bytes")
+                write!(f, "a frame of {bytes} bytes is longer than the link's maximum of {most} bytes")
             }
             Self::Violation(violation) => violation.fmt(f),
         }

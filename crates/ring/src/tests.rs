@@ -185,10 +185,7 @@ fn a_frame_longer_than_a_buffer_is_the_callers_error_and_the_link_goes_on() {
     let mut pair = Pair::of(2);
     let error = pair.a.producer.reserve(2_049).unwrap_err();
     assert_eq!(error, ReserveError::TooLong { bytes: 2_049, most: 2_048 });
-    assert_eq!(
-        error.to_string(),
-        "a frame of 2049 bytes is too long for the link, whose frames have at most 2048 bytes"
-    );
+    assert_eq!(error.to_string(), "a frame of 2049 bytes is longer than the link's maximum of 2048 bytes");
     assert!(send(&mut pair.a, &content(1, 2_048), 0));
     assert_eq!(receive(&mut pair.b).unwrap().0.len(), 2_048);
 }
