@@ -465,7 +465,7 @@ fn spare() -> Option<OwnedFd> {
 /// Creates a listening socket at a path. The caller makes sure that no living process uses the path.
 fn listen(path: &Path) -> Result<OwnedFd> {
     let socket = bind(path)?;
-    net::listen(&socket, 128).context(format!("cannot listen at {}", path.display()))?;
+    net::listen(&socket, 128).context(format!("the control program cannot listen at {}", path.display()))?;
     Ok(socket)
 }
 
@@ -475,7 +475,10 @@ fn bind(path: &Path) -> Result<OwnedFd> {
         // The path begins with `/proc/self/fd`, which does not help the user. So the message shows the real name of the directory
         // instead.
         let directory = path.parent().and_then(|directory| std::fs::read_link(directory).ok()).unwrap_or_default();
-        format!("cannot listen at {}", directory.join(path.file_name().unwrap_or_default()).display())
+        format!(
+            "the control program cannot listen at {}",
+            directory.join(path.file_name().unwrap_or_default()).display()
+        )
     };
     let address = SocketAddrUnix::new(path).context(at())?;
     match files::type_of(rustix::fs::CWD, path).context(at())? {

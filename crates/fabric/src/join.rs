@@ -137,7 +137,7 @@ impl MadePort<'_> {
     /// # Errors
     /// Returns an error if the namespace has an interface with the same name.
     pub fn join_here(self) -> Result<()> {
-        let mut netlink = Netlink::open().context("cannot open a netlink socket")?;
+        let mut netlink = Netlink::open().context("cannot open a netlink socket for network interfaces")?;
         let mut lo = LinkMessage::default();
         lo.header.index = netlink.link_named("lo").context("cannot find interface lo")?.header.index;
         lo.header.flags = LinkFlags::Up;
@@ -188,7 +188,7 @@ pub fn remove_interface(path: &Path, interface: &str) -> Result<()> {
         namespace.as_fd(),
         || Ok(()),
         |()| {
-            let mut netlink = Netlink::open().context("cannot open a netlink socket")?;
+            let mut netlink = Netlink::open().context("cannot open a netlink socket for network interfaces")?;
             let Ok(link) = netlink.link_named(interface) else { return Ok(()) };
             if !is_tap(&link) {
                 return Ok(());
@@ -213,8 +213,9 @@ pub fn interface_at(path: &Path, interface: &str) -> Result<Interface> {
         namespace.as_fd(),
         || Ok(()),
         |()| {
-            let mut netlink = Netlink::open().context("cannot open a netlink socket")?;
-            let link = netlink.link_named(interface).context(format!("there is no interface {interface}"))?;
+            let mut netlink = Netlink::open().context("cannot open a netlink socket for network interfaces")?;
+            let link =
+                netlink.link_named(interface).context(format!("the network namespace has no interface {interface}"))?;
             let addresses = netlink
                 .addresses(link.header.index)
                 .context("cannot read the addresses of the interface in the namespace")?;

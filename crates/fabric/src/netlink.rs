@@ -308,7 +308,7 @@ fn has_carrier(link: &LinkMessage) -> bool {
 
 /// Returns the error for an answer of the kernel without the expected content.
 pub fn malformed(what: impl std::fmt::Display) -> io::Error {
-    io::Error::other(format!("malformed netlink answer: {what}"))
+    io::Error::other(format!("the kernel sent a malformed netlink answer: {what}"))
 }
 
 /// Returns the address family of an address.

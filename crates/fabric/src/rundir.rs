@@ -281,7 +281,7 @@ impl RunDir {
     pub(crate) fn rotate_log(&self) -> Result<()> {
         match rustix::fs::renameat(&self.own, LOG, &self.own, LOG_OLD) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(error) => Err(error).context("cannot rename the log"),
+            Err(error) => Err(error).context("cannot rename the log of the network"),
         }
     }
 

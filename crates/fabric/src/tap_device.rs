@@ -90,7 +90,7 @@ pub(crate) fn in_namespace<F, T: Send>(
     let work = || {
         let first = here()?;
         move_into_link_name_space(namespace, Some(LinkNameSpaceType::Network)).map_err(|error| {
-            Error::environment(format!("cannot enter the network namespace: {error}"))
+            Error::environment(format!("cannot enter the network namespace of a port: {error}"))
                 .hint("entering a network namespace needs CAP_SYS_ADMIN: run siga as root")
         })?;
         there(first)
@@ -100,7 +100,7 @@ pub(crate) fn in_namespace<F, T: Send>(
         done.map(std::thread::ScopedJoinHandle::join)
     });
     done.context("cannot start a thread that works in another network namespace")?
-        .map_err(|_| Error::environment("the thread in a network namespace failed"))?
+        .map_err(|_| Error::environment("the thread that works in another network namespace failed"))?
 }
 
 /// A TAP device in the namespace in which it was made. A descriptor keeps the namespace alive in which it was opened. So a device is made
@@ -123,7 +123,7 @@ impl FreshTap {
         let failed = |error: std::io::Error| why_no_tap(&port.interface, &port.place, &error);
         let made =
             sys::make_tap(device.as_fd(), "siga%d", agreed.checksum_unfilled, agreed.large_segments).map_err(failed)?;
-        let mut netlink = Netlink::open().context("cannot open a netlink socket")?;
+        let mut netlink = Netlink::open().context("cannot open a netlink socket for network interfaces")?;
         let index = netlink.link_named(&made).context(format!("cannot find interface {made}"))?.header.index;
         Ok(Self { device, netlink, index })
     }
@@ -136,10 +136,10 @@ impl FreshTap {
         let interface = &port.interface;
         let at = |what: &str| format!("cannot {what} interface {interface} in {}", port.place);
         let there = open("/proc/thread-self/ns/net", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-        let there = there.context("cannot open a network namespace")?;
+        let there = there.context("cannot open the network namespace of this process")?;
         let moved = self.netlink.move_to(self.index, there.as_fd(), interface);
         moved.map_err(|error| why_no_tap(interface, &port.place, &error))?;
-        let mut netlink = Netlink::open().context("cannot open a netlink socket")?;
+        let mut netlink = Netlink::open().context("cannot open a netlink socket for network interfaces")?;
         let index = netlink.link_named(interface).context(at("find"))?.header.index;
         netlink.bring_up(index, port.settings.mac, port.mtu).context(at("bring up"))?;
         for own in port.addresses.iter().filter(|own| port.is_configured(own.addr())) {
@@ -219,9 +219,9 @@ pub(crate) fn open_uplink(port: &KernelPort, holder: Option<BorrowedFd<'_>>) -> 
         enter(&port.place, holder)?;
         let interface = &port.interface;
         let at = |what: &str| format!("cannot {what} interface {interface} in {}", port.place);
-        let mut netlink = Netlink::open().context("cannot open a netlink socket")?;
+        let mut netlink = Netlink::open().context("cannot open a netlink socket for network interfaces")?;
         let index = netlink.link_named(interface).context(at("find"))?.header.index;
-        let changes = Netlink::watch().context("cannot open a netlink socket")?;
+        let changes = Netlink::watch().context("cannot open a netlink socket for network interfaces")?;
         let has_carrier = netlink.has_carrier(index).context(at("read"))?;
         let mtu = netlink.mtu(index).context(at("read"))?;
         let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);

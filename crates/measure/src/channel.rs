@@ -103,7 +103,7 @@ impl<R: Read + rustix::fd::AsFd> Lines<R> {
         // Only agents and namespace holders, which wait for requests, wait without a deadline. They must not wake up during a
         // measurement, so poll gets no timeout in this case.
         let time = deadline.is_some().then(|| rustix::time::Timespec::try_from(left)).transpose();
-        let time = time.map_err(|_| Error::environment("the timeout for the process is too long"))?;
+        let time = time.map_err(|_| Error::environment("the timeout for an answer of the process is too long"))?;
         match poll(&mut [PollFd::new(&self.pipe, PollFlags::IN)], time.as_ref()) {
             Ok(count) => Ok(count > 0),
             Err(rustix::io::Errno::INTR) => Ok(false),
@@ -192,7 +192,7 @@ impl ChildProcess {
                     return Err(Error::environment("the process does not read its input").at(&self.name));
                 }
                 let notice = rustix::time::Timespec::try_from(NOTICE_TIME_MAX)
-                    .context("the timeout for the process is too long")?;
+                    .context("the timeout for an answer of the process is too long")?;
                 match poll(&mut [PollFd::new(input, PollFlags::OUT)], Some(&notice)) {
                     Ok(0) | Err(rustix::io::Errno::INTR) => continue,
                     Ok(_) => {}

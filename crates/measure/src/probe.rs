@@ -72,7 +72,7 @@ pub(crate) fn median_of(per_batch: u32, effort: Effort, mut batch: impl FnMut())
 /// Returns the median round-trip time of a word between a thread on CPU `here` and a thread on CPU `there`, through two
 /// eventfds. Each thread sleeps until the other has written.
 pub(crate) fn wake_up(here: u32, there: u32, effort: Effort) -> Result<f64> {
-    let make = || eventfd(0, EventfdFlags::CLOEXEC).context("cannot create an eventfd");
+    let make = || eventfd(0, EventfdFlags::CLOEXEC).context("cannot create an eventfd to measure wake-ups");
     let (ping, pong) = (make()?, make()?);
     let over = AtomicBool::new(false);
     let (ping, pong, over) = (&ping, &pong, &over);

@@ -44,7 +44,8 @@ impl FromStr for Form {
             "trials" => Ok(Self::Trials),
             "otava" => Ok(Self::Otava),
             "benchstat" => Ok(Self::Benchstat),
-            _ => Err(Error::usage(format!("unknown form `{text}`")).hint("forms: trials, otava, benchstat")),
+            _ => Err(Error::usage(format!("unknown form `{text}`"))
+                .hint("the values of --form are trials, otava and benchstat")),
         }
     }
 }

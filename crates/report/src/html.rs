@@ -61,8 +61,8 @@ pub fn html(runs: &[Run], comparisons: &[Comparison]) -> Result<String> {
     let mut shown = Vec::new();
     for run in runs {
         if run.trials.is_empty() {
-            return Err(Error::incomplete(format!("{} has no trial to report", run.directory.display()))
-                .hint("measure it by `siga run --resume DIR`"));
+            return Err(Error::incomplete(format!("the run {} has no trial to report", run.directory.display()))
+                .hint("continue its measurement with `siga run --resume DIR`"));
         }
         let judged = Judged::of(run, None)?;
         let repeat = Repeat::of(run, &judged.median, None)?;

@@ -120,9 +120,10 @@ impl Store {
         let store = Self::open_files(directory, ELSEWHERE)?;
         // Check again under the lock, because another process may have written a run since the first check.
         need_empty(&store.directory)?;
-        let json = serde_json::to_string_pretty(environment).context("cannot encode the environment")?;
+        let json = serde_json::to_string_pretty(environment).context("cannot encode the description of the host")?;
         write_whole(&store.directory, ENVIRONMENT, &json, limits::RUN_FILE_BYTES_MAX).map_err(elsewhere)?;
-        let json = serde_json::to_string_pretty(&plan.matrix()?.levels).context("cannot encode the levels")?;
+        let json =
+            serde_json::to_string_pretty(&plan.matrix()?.levels).context("cannot encode the levels of the plan")?;
         write_whole(&store.directory, LEVELS, &json, limits::LEVELS_BYTES_MAX).map_err(elsewhere)?;
         // The plan is written last, because a directory without a plan is not a run yet.
         write_whole(&store.directory, PLAN, &plan.to_toml()?, siga_plan::limits::PLAN_BYTES_MAX).map_err(elsewhere)?;

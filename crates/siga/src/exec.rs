@@ -217,7 +217,8 @@ fn secret(network: &Name, guest: &Name) -> Result<Secret> {
 fn start_broker(network: &Name, guest: &Name, channel: OwnedFd) -> Result<()> {
     let mut starter = broker_command(network, guest)?;
     starter.arg("--start").stdin(channel);
-    let status = starter.status().context("cannot start the broker process")?;
+    let status =
+        starter.status().context("cannot start the broker process, which connects the program with the guest")?;
     if status.success() {
         Ok(())
     } else {
@@ -243,9 +244,9 @@ pub(crate) fn broker(network: &Name, guest: &Name, start: bool) -> Result<()> {
             .stderr(Stdio::null())
             .spawn()
             .map(|_| ())
-            .context("cannot start the broker process");
+            .context("cannot start the broker process, which connects the program with the guest");
     }
-    rustix::process::setsid().context("cannot detach from the terminal")?;
+    rustix::process::setsid().context("the broker process cannot detach from the terminal")?;
     let secret = secret(network, guest)?;
     let base = rundir::base()?;
     Broker { base: &base, network, guest, secret: &secret }.serve(&channel)

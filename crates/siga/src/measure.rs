@@ -141,8 +141,10 @@ pub(crate) fn verdict(ended: &Ended) -> Result<()> {
         || format!("the report lists the reasons; try again with `siga run --resume {}`", run.directory.display());
     match (missing, failed) {
         (0, 0) => Ok(()),
-        (0, 1) => Err(Error::incomplete("1 trial has no figure").hint(again())),
-        (0, _) => Err(Error::incomplete(format!("{failed} trials have no figure")).hint(again())),
+        (0, 1) => Err(Error::incomplete("siga could not compute the figures of 1 trial").hint(again())),
+        (0, _) => {
+            Err(Error::incomplete(format!("siga could not compute the figures of {failed} trials")).hint(again()))
+        }
         (..) => {
             let measured = run.cells();
             let lost = matrix.cells.iter().filter(|cell| !measured.contains(cell));

@@ -381,7 +381,7 @@ fn capture(network: &Name, guest: &Name, output: Option<&Path>, snap_bytes: u32,
     drop(client);
     copy.join()
         .map_err(|_| Error::environment("the thread that copies the capture failed"))?
-        .context("cannot write the capture")?;
+        .context("cannot write the captured frames")?;
     if let Some(Answer::CaptureEnded { missed }) = ended {
         tell(&format!("siga: the capture of guest {guest} has ended; {missed} frames are missing from it"));
     }

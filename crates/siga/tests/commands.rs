@@ -367,7 +367,7 @@ fn a_wrong_setup_says_why_and_the_run_goes_on() {
             "setup of the level: setup and teardown: nosuch-program: cannot start nosuch-program",
         ),
         ("setup = { trial = ['sh', '-c', 'echo because >&2; exit 3'] }", "ended with exit status 3, not 0: because"),
-        ("setup = { run = ['sh', '-c', 'setsid sleep 60 & true'] }", "the process sleep was still running"),
+        ("setup = { run = ['sh', '-c', 'setsid sleep 60 & true'] }", "its process sleep was still running"),
         ("time_limit_seconds = 0.2\nsetup = { run = ['sleep', '60'] }", "longer than its time limit of 0.2 s"),
         ("files = { 'a' = 'x', 'a/b' = 'x' }", "cannot write the file a/b into the scratch directory"),
     ] {

@@ -61,7 +61,7 @@ fn a_missing_trial_is_reported_even_if_its_cell_has_others() {
             signal(process, Signal::KILL);
         }
     });
-    let ended = ended.refused(4, &["1 trial has no figure", "--resume run"]);
+    let ended = ended.refused(4, &["siga could not compute the figures of 1 trial", "--resume run"]);
     assert!(ended.err.contains("server: process ") && ended.err.contains("died"), "{ended}");
     assert!(ended.out.contains("Caution: unix rr-1-1 x2: no figure: "), "{ended}");
     let resumed = bench.run("run --resume run").ok();

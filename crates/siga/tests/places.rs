@@ -158,7 +158,7 @@ fn a_route_and_an_mtu_between_existing_places_are_found_and_recorded() {
         fs::remove_dir_all(bench.path("run")).unwrap();
     }
     let ended = bench.measure(&format!("{places} {RR} --mtu 1401"));
-    ended.refused(3, &["the MTU of client/v0 (1400) is smaller", "--mtu"]);
+    ended.refused(3, &["is larger than the MTU of client/v0 (1400)", "--mtu"]);
     drop((client, server));
     bench.assert_nothing_left();
 }

@@ -77,7 +77,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("run --firewall absent.nft", &["cannot read the packet filter absent.nft"]),
     ("run --firewall conntrack", &["must end in .nft", "--level"]),
     ("run --firewall x.nft --level plain", &["cannot be used with"]),
-    ("compare absent other --vary moon", &["`moon` cannot be varied", "kernel, cpu"]),
+    ("compare absent other --vary moon", &["`moon` is not a part of the environment", "kernel, cpu"]),
     ("run --ssh ssh2", &["--ssh has no effect", "--client and --server"]),
     ("run --congestion reno", &["congestion control", "--client and --server"]),
     ("run --resume run --out other", &["cannot be used with", "--out"]),

@@ -62,7 +62,7 @@ impl Cgroup {
                 Version::Two => fs::write(self.directory.join("cgroup.subtree_control"), "+memory"),
             }
         };
-        made().inspect_err(|_| _ = fs::remove_dir(&self.directory)).context("cannot create a control group")
+        made().inspect_err(|_| _ = fs::remove_dir(&self.directory)).context("cannot create a control group for a guest")
     }
 
     /// Creates a group for one guest, sets its memory limit, and moves the guest's process into it.

@@ -54,7 +54,7 @@ impl Log {
     /// Redirects the standard error of this process to the log. This closes the former standard error. Otherwise a process that
     /// reads it until its end would wait until the network is taken down.
     pub(super) fn become_stderr(&mut self) -> Result<()> {
-        rustix::stdio::dup2_stderr(&self.file).context("cannot write to the log")?;
+        rustix::stdio::dup2_stderr(&self.file).context("cannot write to the control program's log")?;
         self.is_stderr = true;
         Ok(())
     }
@@ -172,7 +172,7 @@ fn written_bytes(line: &str) -> u64 {
 /// Opens the log file for appending. Returns the file and its size in bytes.
 fn append(run: &RunDir) -> Result<(File, u64)> {
     let file = File::from(run.append_log()?);
-    let bytes = file.metadata().context("cannot read the properties of the log")?.len();
+    let bytes = file.metadata().context("cannot read the properties of the control program's log")?.len();
     Ok((file, bytes))
 }
 

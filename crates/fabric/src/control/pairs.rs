@@ -348,7 +348,7 @@ fn may_couple<'a>(topology: &'a Topology, one: &MemberId, other: &MemberId) -> R
     let device = |member: &MemberId| {
         let guest = topology.guests.get(&member.guest);
         let device = guest.and_then(|guest| guest.devices.iter().find(|device| device.name == member.device));
-        device.ok_or_else(|| Error::usage(format!("there is no device {member}")))
+        device.ok_or_else(|| Error::usage(format!("the topology has no device {member}")))
     };
     let (own, partner) = (device(one)?, device(other)?);
     if own.network != partner.network {

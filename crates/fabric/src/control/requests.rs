@@ -222,7 +222,7 @@ impl Control {
             return Err(Error::environment("the network is going down, so no process can attach as a guest"));
         }
         if self.guests[guest].process.is_some() {
-            return Err(Error::environment(format!("guest {guest} is already attached")));
+            return Err(Error::environment(format!("another process is already attached as guest {guest}")));
         }
         Ok(())
     }

@@ -44,7 +44,7 @@ impl Control {
         let port = self.granted_ports(&key.0).into_iter().find(|known| known.name == key.1);
         let port = port.ok_or_else(|| {
             Error::usage(format!("network {} does not grant access to port {}", key.0, key.1))
-                .hint(format!("siga net grant {} {} {}", self.state.name, key.0, key.1))
+                .hint(format!("to grant access: siga net grant {} {} {}", self.state.name, key.0, key.1))
         })?;
         let agreed = self.agreed(&key.0, &port);
         let answer = Answer::Port {

@@ -170,7 +170,7 @@ impl Node {
     /// Adds a partner: adds its link and the routes to its addresses. If the partner is already known, updates them.
     pub(super) fn add_member(&mut self, device: &Name, member: &Member) -> Result<()> {
         let place = self.config.devices.iter().position(|own| own.name == *device);
-        let place = place.ok_or_else(|| Error::usage(format!("there is no device {device}")))?;
+        let place = place.ok_or_else(|| Error::usage(format!("the guest has no device {device}")))?;
         let own = self.config.devices[place].clone();
         let sources = convert::filter(&member.sources)?;
         if own.kind.is_point_to_point() && self.switch.is_none() {

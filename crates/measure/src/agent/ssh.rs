@@ -15,8 +15,8 @@ use std::process::{Command, Stdio};
 
 /// Starts a process with this role on `host`. `ssh` is the command that connects to hosts; spaces separate its words.
 pub(super) fn launch(host: &str, role: Role, name: &str, ssh: &str) -> Result<LaunchedAgent> {
-    let mut program = File::open("/proc/self/exe").context("cannot read the running program")?;
-    let bytes = program.metadata().context("cannot read the running program")?.len();
+    let mut program = File::open("/proc/self/exe").context("cannot read the program file of this siga process")?;
+    let bytes = program.metadata().context("cannot read the program file of this siga process")?.len();
     let mut command = command(host, role, ssh, bytes)?;
     command.stderr(Stdio::piped());
     let started = ChildProcess::start(command, name).and_then(|mut process| {

@@ -202,7 +202,7 @@ fn number(text: &str) -> Result<f64> {
     let value = text.trim().parse().ok().filter(|value: &f64| value.is_finite());
     value.ok_or_else(|| {
         let shown = text::name(&text::cut(text.trim().to_owned(), 40));
-        Error::incomplete(format!("`{shown}` is not a number"))
+        Error::incomplete(format!("the value `{shown}` of the figure is not a number"))
             .hint("a number must consist of digits and a decimal point, without commas")
     })
 }
@@ -280,8 +280,8 @@ mod tests {
                 "no value for this figure; the last line of the output is `speed: 1`",
             ),
             ("regex = '[0-9]+'", "1 2", "the output contains 2 values"),
-            ("regex = '\\S+'", "1,000", "`1,000` is not a number"),
-            ("regex = '\\S+'", "inf", "`inf` is not a number"),
+            ("regex = '\\S+'", "1,000", "the value `1,000` of the figure is not a number"),
+            ("regex = '\\S+'", "inf", "the value `inf` of the figure is not a number"),
             (
                 "regex = '([0-9]+) (?<unit>\\S+)'",
                 "1 GB/s",

@@ -88,7 +88,7 @@ fn carry_out(order: &Order, watched: bool) -> Result<()> {
     match ended.left_behind.first() {
         None => Ok(()),
         Some(name) => Err(Error::incomplete(format!(
-            "{}: the process {name} was still running at the end of the command",
+            "the setup or teardown command `{}` has ended, but its process {name} was still running",
             order.words.join(" ")
         ))
         .hint("a setup cannot start a server, because siga ends all its processes; use `server` in the plan")),

@@ -220,7 +220,7 @@ pub fn calibrate(progress: &mut dyn FnMut(&str)) -> Result<Calibration> {
                 outcome => outcome?,
             }
             if interrupted() {
-                return Err(Error::incomplete("interrupted before the calibration had enough trials"));
+                return Err(Error::incomplete("the calibration was interrupted before it had enough trials"));
             }
         }
     }

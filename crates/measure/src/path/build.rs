@@ -255,12 +255,12 @@ impl Network {
     fn raise(&mut self) -> Result<()> {
         for node in &mut self.nodes {
             let (name, index) = (node.kind.name(), node.index("lo")?);
-            node.netlink.set_link(up(index)).context(format!("cannot bring up {name}/lo"))?;
+            node.netlink.set_link(up(index)).context(format!("cannot bring up the interface {name}/lo"))?;
         }
         for interface in self.interfaces.clone() {
             let node = self.node(interface.node)?;
             let raised = node.netlink.set_link(up(interface.index));
-            raised.context(format!("cannot bring up {}", interface.label()))?;
+            raised.context(format!("cannot bring up the interface {}", interface.label()))?;
         }
         let deadline = Instant::now() + READY_TIME_MAX;
         for interface in self.interfaces.clone() {
@@ -315,7 +315,7 @@ impl Network {
             let node = self.node(interface.node)?;
             for address in [Some(address), link_local(address)].into_iter().flatten() {
                 let added = node.netlink.add_address(interface.index, address, prefix_bits(address), NLM_F_EXCL);
-                added.context(format!("cannot give {} the address {address}", interface.label()))?;
+                added.context(format!("cannot give the interface {} the address {address}", interface.label()))?;
             }
         }
         Ok(())

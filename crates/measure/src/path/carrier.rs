@@ -10,7 +10,7 @@ use siga_model::error::{IoContext, Result};
 /// # Errors
 /// Returns an error of kind `Environment` if the kernel permits no netlink socket.
 pub(crate) fn losses(interfaces: &[String]) -> Result<u64> {
-    let mut netlink = Netlink::open().context("cannot open a netlink socket")?;
+    let mut netlink = Netlink::open().context("cannot open a netlink socket to watch network interfaces")?;
     let links = interfaces.iter().filter_map(|name| netlink.link_named(name).ok());
     Ok(links.map(|link| of(&link)).sum())
 }

@@ -72,16 +72,16 @@ impl Node {
         unshare_network().map_err(|error| refused("network", &error))?;
         let file = fs::File::open("/proc/thread-self/ns/net").context("cannot open /proc/thread-self/ns/net")?;
         let inode = rustix::fs::fstat(&file).context("cannot identify a network namespace")?.st_ino;
-        let netlink = Netlink::open().context("cannot open a netlink socket")?;
+        let netlink = Netlink::open().context("cannot open a netlink socket for network interfaces")?;
         let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
-            .context("cannot open an IPv4 socket")?;
+            .context("cannot open an IPv4 socket to change settings of interfaces")?;
         Ok(Self { kind, namespace: file.into(), inode, netlink, socket })
     }
 
     /// Moves the calling thread into the namespace.
     pub(super) fn enter(&self) -> Result<()> {
         move_into_link_name_space(self.namespace.as_fd(), Some(LinkNameSpaceType::Network))
-            .context(format!("cannot enter the {} namespace", self.kind.name()))
+            .context(format!("cannot enter the {} namespace of the path", self.kind.name()))
     }
 
     /// Moves the calling thread into the namespace and checks that the thread is there. Used before steps that would be harmful

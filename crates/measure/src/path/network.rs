@@ -32,7 +32,9 @@ impl Network {
     /// Reads the attributes of an interface from the kernel.
     pub(super) fn read(&mut self, interface: Interface) -> Result<LinkMessage> {
         let node = self.node(interface.node)?;
-        node.netlink.link(interface.index).context(format!("cannot read interface {}", interface.label()))
+        node.netlink
+            .link(interface.index)
+            .context(format!("cannot read the settings of interface {}", interface.label()))
     }
 
     /// Changes attributes of an interface. `operation` completes the error message: for example, "bring up" leads to "cannot

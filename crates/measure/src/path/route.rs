@@ -32,7 +32,7 @@ pub(crate) struct RouteTo {
 /// # Errors
 /// Returns an error of kind `Environment` if the kernel permits no netlink socket or sends a malformed answer.
 pub(crate) fn routes(to: &[IpAddr]) -> Result<Vec<Option<RouteTo>>> {
-    let mut netlink = Netlink::open().context("cannot open a netlink socket")?;
+    let mut netlink = Netlink::open().context("cannot open a netlink socket to read routes")?;
     to.iter().map(|&address| one(&mut netlink, address)).collect()
 }
 
@@ -47,7 +47,7 @@ fn one(netlink: &mut Netlink, address: IpAddr) -> Result<Option<RouteTo>> {
         return Ok(None);
     }
     let Some(index) = interface(&route) else { return Ok(None) };
-    let link = netlink.link(index).context(format!("cannot read interface {index}"))?;
+    let link = netlink.link(index).context(format!("cannot read the settings of the interface with index {index}"))?;
     let name = link
         .attributes
         .iter()

@@ -218,11 +218,14 @@ pub(super) fn read_interfaces(network: &mut Network, level: &Level) -> Result<BT
             let wish = wanted.iter().find(|(wished, _)| *wished == which).map(|(_, on)| *on);
             if wish.is_some_and(|wish| wish != on) {
                 let state = if on { "on" } else { "off" };
-                return Err(Error::environment(format!("the kernel keeps {which} of {} {state}", interface.label()))
-                    .hint(format!(
-                        "`{which}` cannot be changed on this type of interface; remove it from level {}",
-                        level.name
-                    )));
+                return Err(Error::environment(format!(
+                    "the kernel did not change {which} of {}, which is still {state}",
+                    interface.label()
+                ))
+                .hint(format!(
+                    "`{which}` cannot be changed on this type of interface; remove it from level {}",
+                    level.name
+                )));
             }
             text += &word(which, on);
         }

@@ -154,7 +154,9 @@ impl Modes {
                 Err(Error::environment("the kernel lists no connection of the family AF_SMC"))
             }
             Self { smc_r: 0, tcp: 0, .. } => Ok(()),
-            Self { tcp: 0, .. } => Err(Error::environment("SMC chose an RDMA network device (SMC-R), not SMC-D")),
+            Self { tcp: 0, .. } => Err(Error::environment(
+                "a connection uses SMC over an RDMA network device (SMC-R) instead of the SMC loopback device (SMC-D)",
+            )),
             Self { smc_r: 0, smc_d: 0, .. } => Err(Error::environment("SMC fell back to TCP")
                 .hint("the kernel has no SMC loopback device (CONFIG_SMC_LO, Linux 6.10; CONFIG_DIBS_LO, Linux 6.18)")),
             Self { tcp, .. } => Err(Error::environment(format!("SMC fell back to TCP on {tcp} of {all} sockets"))
@@ -181,7 +183,7 @@ fn request() -> Vec<u8> {
 }
 
 fn malformed(what: impl std::fmt::Display) -> io::Error {
-    io::Error::other(format!("malformed netlink answer: {what}"))
+    io::Error::other(format!("the kernel sent a malformed netlink answer: {what}"))
 }
 
 #[cfg(test)]

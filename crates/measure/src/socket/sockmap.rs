@@ -91,7 +91,8 @@ impl Sockmap {
     /// error of kind `Environment` if the map is full or the kernel refuses the socket, for example because it is not in state
     /// ESTABLISHED.
     pub(crate) fn insert(&self, socket: BorrowedFd<'_>, local_port: u16, remote_port: u16) -> Result<()> {
-        let number = u64::try_from(socket.as_raw_fd()).context("a descriptor number is negative")?;
+        let number = u64::try_from(socket.as_raw_fd())
+            .context("cannot add a socket with a negative descriptor number to the BPF map of sockets")?;
         self.map.put(&key(local_port, remote_port), &number.to_ne_bytes()).map_err(|errno| {
             let error = refused(
                 format_args!(
@@ -111,7 +112,7 @@ impl Sockmap {
     /// Returns whether the map contains a socket with this local and this remote port. Returns an error of kind `Environment` if
     /// the kernel refuses the lookup.
     pub(crate) fn contains(&self, local_port: u16, remote_port: u16) -> Result<bool> {
-        let found = self.map.get(&key(local_port, remote_port)).context("cannot read the map of sockets")?;
+        let found = self.map.get(&key(local_port, remote_port)).context("cannot read the BPF map of sockets")?;
         Ok(found.is_some())
     }
 }

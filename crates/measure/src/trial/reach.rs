@@ -92,9 +92,8 @@ pub(super) fn find(client: &mut End<'_>, server: &mut End<'_>, choice: Choice, m
         found.interfaces.insert(format!("server/{}", route.interface), route.settings);
     }
     match mtu.and_then(|mtu| smaller(&found.interfaces, mtu)) {
-        Some(mtu) => {
-            Err(Error::environment(format!("{mtu} is smaller than the MTU of this cell")).hint("use a smaller --mtu"))
-        }
+        Some(mtu) => Err(Error::environment(format!("the MTU of this cell is larger than {mtu}"))
+            .hint("choose a smaller MTU with --mtu")),
         None => Ok(found),
     }
 }

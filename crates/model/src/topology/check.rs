@@ -143,7 +143,7 @@ fn guest(name: &Name, entry: GuestEntry, networks: Networks<'_>) -> Result<Guest
     for (place, written) in entry.device.into_iter().enumerate() {
         let device = device(name, place, written, networks)?;
         if devices.iter().any(|other| other.name == device.name) {
-            return Err(Error::usage(format!("two devices have the same name {}", device.name)));
+            return Err(Error::usage(format!("two devices of the guest have the same name {}", device.name)));
         }
         devices.push(device);
     }

@@ -162,7 +162,7 @@ fn may_change(kind: NetworkKind, port: &SwitchPort<'_>, change: &PortChange) -> 
         Some(PortVlan::Access(vlan)) => in_range(*vlan),
         Some(PortVlan::Trunk { .. }) if matches!(port, SwitchPort::Device(..)) => {
             Err(Error::usage("the port of a guest's device cannot be a trunk port, because the guest sends no tags")
-                .hint("use an access port"))
+                .hint("make the port an access port"))
         }
         Some(PortVlan::Trunk { allowed, native }) => {
             bounded("VLANs", allowed.len(), limits::TRUNK_VLANS_MAX)?;

@@ -114,7 +114,7 @@ fn a_contradictory_topology_is_refused_with_its_place() {
         ),
         ("to = \"default\"", "to = \"fd00::/8\"", "have different IP versions"),
         ("[guest.server]\nexternal", "[guest.\"ser ver\"]\nexternal", "is not a valid name"),
-        ("name = \"hsi0\"", "name = \"dev0\"", "two devices have the same name dev0"),
+        ("name = \"hsi0\"", "name = \"dev0\"", "two devices of the guest have the same name dev0"),
         (
             "network = \"lan\"\naddresses = [\"10.0.2.2/24\"]",
             "network = \"link\"\naddresses = [\"10.0.1.3/24\"]",

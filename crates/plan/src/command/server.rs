@@ -113,7 +113,7 @@ pub(super) fn check_place(place: Option<&str>) -> Result<()> {
         None | Some(Place::Local | Place::Netns(_) | Place::Pid(_)) => Ok(()),
         Some(place @ (Place::Ssh(_) | Place::Built(..))) => {
             Err(Error::usage(format!("{place} is not a place in which siga can run a command"))
-                .hint("use local, netns:NAME or pid:PID"))
+                .hint("write local, netns:NAME or pid:PID as the place of a command"))
         }
     }
 }

@@ -27,7 +27,7 @@ impl Plan {
             match levels.iter().find(|other| other.name == level.name) {
                 Some(other) if other != level => {
                     return Err(Error::usage(format!("two levels are named `{}`", level.name))
-                        .hint("change `name` in one of their files"));
+                        .hint("change the key `name` in the file of one of these levels"));
                 }
                 Some(_) => {}
                 None => levels.push(level.clone()),

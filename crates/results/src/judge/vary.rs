@@ -50,7 +50,8 @@ impl FromStr for Vary {
     fn from_str(text: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|vary| vary.name() == text).ok_or_else(|| {
             let names = Self::ALL.map(Self::name).join(", ");
-            Error::usage(format!("`{text}` cannot be varied")).hint(format!("--vary accepts {names}"))
+            Error::usage(format!("`{text}` is not a part of the environment that --vary can name"))
+                .hint(format!("--vary accepts {names}"))
         })
     }
 }

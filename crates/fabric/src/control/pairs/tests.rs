@@ -129,8 +129,8 @@ fn members_that_may_not_couple_are_refused_with_a_reason() {
     let mut world = World::new();
     for (one, other, why) in [
         ("a.dev0", "d.dev0", "is on network lan, but d.dev0 is on network other"),
-        ("a.dev0", "x.dev0", "there is no device x.dev0"),
-        ("a.dev0", "b.dev7", "there is no device b.dev7"),
+        ("a.dev0", "x.dev0", "the topology has no device x.dev0"),
+        ("a.dev0", "b.dev7", "the topology has no device b.dev7"),
         ("a.dev0", "a.dev0", "belong to the same guest"),
     ] {
         assert!(world.want(one, other).unwrap_err().contains(why), "{one} {other}");
