@@ -16,7 +16,7 @@ pub(crate) fn plan(axes: &Axes, recorded: Plan, directory: &Path) -> Result<Plan
             "--resume uses the recorded plan of the run, so you cannot give another plan or options that change it",
         );
         return if given {
-            Err(refused.hint("remove the plan and these options, or start a new run"))
+            Err(refused.hint("with --resume, give no plan and no options that change the plan; or start a new run"))
         } else {
             Ok(recorded)
         };

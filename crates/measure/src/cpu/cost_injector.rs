@@ -99,7 +99,7 @@ impl CostInjector {
 
 fn create_map() -> Result<Map> {
     Map::create(MapKind::PerCpuArray, "siga_injected", 4, 16, 1)
-        .map_err(|errno| refused("cannot create the BPF map of the added CPU costs", errno, &NEEDED))
+        .map_err(|errno| refused("cannot create a BPF map that counts the added CPU costs", errno, &NEEDED))
 }
 
 fn load_injector(spent: &Map, per_packet_ns: u32) -> Result<OwnedFd> {

@@ -65,7 +65,7 @@ pub(super) fn measure(profiler: Profiler, progress: &mut dyn FnMut(&str)) -> Res
             return Err(Error::incomplete("interrupted"));
         }
     }
-    let nothing = || Error::incomplete("siga measured no trial of the cost of accounting");
+    let nothing = || Error::incomplete("siga measured no trial, so it cannot compute the cost of accounting");
     let cost = ObserverCost::of(&trials.iter().collect::<Vec<_>>()).ok_or_else(nothing)?;
     let rates: Vec<f64> = trials.iter().map(|trial| trial.rate()).collect();
     let rate = lower_median(&rates).map(|at| rates[at]).ok_or_else(nothing)?;

@@ -77,7 +77,9 @@ impl Sockmap {
             .map_err(|errno| Error::usage(format!("descriptor {number} is not a map of sockets: {errno}")))?;
         let sizes = (u32::try_from(map.key_bytes()), u32::try_from(map.value_bytes()));
         if sizes != (Ok(KEY_BYTES), Ok(VALUE_BYTES)) {
-            return Err(Error::usage(format!("descriptor {number} is a map of sockets with another type of key")));
+            return Err(Error::usage(format!(
+                "descriptor {number} is a map of sockets whose keys have another size than siga's keys"
+            )));
         }
         Ok(Self { map })
     }
