@@ -17,7 +17,7 @@ use closing::{closed_answer, fin_beyond_window, mini_sack, reset_in_time_wait};
 use opening::{early_fin, early_unreachable, path_mss, send_early, simultaneous_ack, simultaneous_end};
 use push::push;
 use recovery::{
-    deferral, duplicate_growth, duplicate_undo, persist_restart, rtt_variance, spurious_timeout, timer_start,
+    deferral, duplicate_growth, duplicate_undo, persist_restart, reneging, rtt_variance, spurious_timeout, timer_start,
 };
 use sender::{
     ack_timestamp, challenge_limit, early_ack, early_timestamp, fast_open_data, fast_open_option, fast_open_room,
@@ -40,7 +40,7 @@ pub(crate) struct Rule {
 }
 
 /// All rules, in the order in which they are tried.
-pub(crate) const RULES: [Rule; 67] = [
+pub(crate) const RULES: [Rule; 68] = [
     Rule { name: "window-size", judge: window_size },
     Rule { name: "push", judge: push },
     Rule { name: "sack-fin", judge: sack_fin },
@@ -104,6 +104,7 @@ pub(crate) const RULES: [Rule; 67] = [
     Rule { name: "fin-beyond-window", judge: fin_beyond_window },
     Rule { name: "duplicate-growth", judge: duplicate_growth },
     Rule { name: "timer-start", judge: timer_start },
+    Rule { name: "reneging", judge: reneging },
     Rule { name: "duplicate-undo", judge: duplicate_undo },
     Rule { name: "persist-restart", judge: persist_restart },
     Rule { name: "duplicate-at-edge", judge: duplicate_at_edge },
@@ -464,7 +465,7 @@ fn ghost_ack(context: &Context<'_>, difference: &Difference) -> Verdict {
         };
         return when(peers(&context.dialogue.steps[..*step]).any(is_dropped), Verdict::Stop);
     }
-    let Some(sent) = kernel_reply(difference).filter(|sent| is_bare_ack(&sent.reply)) else {
+    let Some(sent) = kernel_reply(difference).filter(|sent| is_empty_ack(&sent.reply)) else {
         return Verdict::Unexplained;
     };
     let is_dropped = |segment: &PeerSegment| {

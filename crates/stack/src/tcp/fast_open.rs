@@ -64,6 +64,8 @@ pub(super) struct Passive {
 /// An active open whose first SYN had a Fast Open option or data.
 #[derive(Debug, Default)]
 pub(super) struct Active {
+    /// Whether the first SYN carried data.
+    has_data: bool,
     /// Sequence number of the peer's first byte: IRS + 1.
     first: Option<SeqNumber>,
     event: Option<FastOpenEvent>,
@@ -89,9 +91,9 @@ impl Base {
         }
     }
 
-    /// Records that the first SYN of an active open used Fast Open.
-    pub(super) fn begin_active(&mut self) {
-        self.fast_open = Some(Box::new(FastOpen::Active(Active::default())));
+    /// Records that the first SYN of an active open used Fast Open, and whether it carried data.
+    pub(super) fn begin_active(&mut self, has_data: bool) {
+        self.fast_open = Some(Box::new(FastOpen::Active(Active { has_data, ..Active::default() })));
     }
 
     /// Makes the SYN-ACK due again if `header` is the SYN of the peer.
@@ -217,10 +219,14 @@ impl<S: Storage> Connection<S> {
 
     /// Records the peer's first sequence number when an active open is established.
     pub(super) fn note_established(&mut self) {
-        if let ConnectionState::Synchronized(open) = &self.state
+        if let ConnectionState::Synchronized(open) = &mut self.state
             && let Some(active) = self.base.active()
         {
             active.first = Some(open.rcv.nxt);
+            if active.has_data && !self.syn_data {
+                // As in Linux, the data of the SYN counts as lost, so no tail-loss probe is sent before an RTT sample.
+                open.snd.rtt.fresh = false;
+            }
         }
     }
 

@@ -332,7 +332,7 @@ impl Sender {
         let lost_before = self.board.lost;
         self.find_losses(now);
         let newly_lost = self.board.lost > lost_before;
-        self.step(now, &AckOutcome { advanced: true, newly_lost, delivery, flight });
+        self.step(now, &AckOutcome { advanced: true, newly_lost, delivery, flight, marked: false });
     }
 }
 

@@ -329,7 +329,7 @@ impl SynSent {
                 self.data_bytes = u16::try_from(written.min(room)).unwrap_or(0);
                 segment.payload = SendRange { seq: base.initial.seq + 1, len: u32::from(self.data_bytes) };
             }
-            base.begin_active();
+            base.begin_active(self.data_bytes > 0);
         }
         Some(segment)
     }

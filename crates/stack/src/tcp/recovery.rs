@@ -40,6 +40,8 @@ pub(super) struct AckOutcome {
     pub(super) delivery: Delivery,
     /// Number of bytes in flight before the ACK.
     pub(super) flight: u32,
+    /// Whether the ACK echoes a mark.
+    pub(super) marked: bool,
 }
 
 /// The state of PRR (RFC 9937).
@@ -154,8 +156,12 @@ impl Sender {
         }
         self.find_losses(now);
         let newly_lost = self.board.lost > lost_before;
-        self.step(now, &AckOutcome { advanced, newly_lost, delivery, flight });
-        self.handle_ece(now, ack, outstanding);
+        // As in Linux, ECE is ignored if nothing was outstanding: it reports no new mark.
+        let marked = self.ecn && ack.ece && outstanding > 0;
+        self.step(now, &AckOutcome { advanced, newly_lost, delivery, flight, marked });
+        if marked {
+            self.respond_to_mark(now);
+        }
         self.rearm(now);
         let acked = data_before - self.buffered();
         self.counts.bytes_acked += u64::from(acked);
@@ -274,7 +280,7 @@ impl Sender {
 
     /// Enters, continues or leaves recovery after an ACK, and sets cwnd.
     pub(super) fn step(&mut self, now: Instant, outcome: &AckOutcome) {
-        let &AckOutcome { advanced, newly_lost, delivery, flight } = outcome;
+        let &AckOutcome { advanced, newly_lost, delivery, flight, marked } = outcome;
         let mut repaired = false;
         match &self.recovery {
             Recovery::Open => {}
@@ -300,8 +306,8 @@ impl Sender {
         let segment = self.segment_bytes;
         match &mut self.recovery {
             Recovery::Open | Recovery::Loss(_) => {
-                // RFC 5681 section 3.2: a duplicate ACK does not grow cwnd.
-                let acked = if advanced { delivery.bytes } else { 0 };
+                // RFC 5681 section 3.2: a duplicate ACK does not grow cwnd. RFC 3168 section 6.1.2: neither does one with ECE.
+                let acked = if advanced && !marked { delivery.bytes } else { 0 };
                 let acked = self.window_growth(acked);
                 self.grow(now, acked, flight, delivery.rtt);
             }
@@ -376,16 +382,9 @@ impl Sender {
         }
     }
 
-    /// Reduces cwnd if the ACK carries ECE, at most once per window of data (RFC 3168 section 6.1.2). The next new data carries
-    /// CWR, which announces the reduction. As in Linux, ECE is ignored if nothing was `outstanding`: it reports no new mark.
+    /// Reduces cwnd because a packet was marked, at most once per window of data (RFC 3168 section 6.1.2). The next new data carries CWR,
+    /// which announces the reduction.
     /// RFC 9293 SHLD-8.
-    fn handle_ece(&mut self, now: Instant, ack: &Ack<'_>, outstanding: u32) {
-        if ack.ece && outstanding > 0 {
-            self.respond_to_mark(now);
-        }
-    }
-
-    /// Reduces cwnd because a packet was marked, at most once per window of data.
     pub(super) fn respond_to_mark(&mut self, now: Instant) {
         // If `until` is beyond SND.NXT, it is stale, because sequence numbers have wrapped around since then.
         let again = self.rare.ecn_reduced_until.is_none_or(|until| self.una.after(until) || until.after(self.nxt));

@@ -251,8 +251,10 @@ impl Synchronized {
                 Transition::Stay
             }
             Phase::Closing => {
-                // RFC 9293 section 3.10.7.4: an ACK is due if the peer's FIN is not acknowledged yet or arrives again.
-                let again = segment.header.sequence_len(segment.payload_bytes) > 0;
+                // RFC 9293 section 3.10.7.4: an ACK is due if the peer's FIN is not acknowledged yet or arrives again. Text behind the
+                // FIN is ignored.
+                let header = segment.header;
+                let again = header.sequence_len(segment.payload_bytes) > 0 && header.seq.before(self.rcv.nxt);
                 Transition::TimeWait { acknowledge: again || self.rcv.ack != AckDue::None }
             }
             Phase::LastAck => Transition::Closed(None),

@@ -115,7 +115,7 @@ impl Sender {
         let all_duplicates_reported = undo.duplicate_bytes > 0 && undo.duplicate_bytes >= undo.repeated;
         let late = (recovering && before) || self.frto_original(delivery);
         if late || all_duplicates_reported {
-            self.undo_reduction(late);
+            self.undo_reduction(late, !(self.ecn && ack.ece));
             return true;
         }
         self.advance_frto(advanced, duplicate, delivery);
@@ -145,12 +145,15 @@ impl Sender {
         }
     }
 
-    fn undo_reduction(&mut self, late: bool) {
+    /// Ends the recovery. RFC 4015 section 3.2: if the ACK echoes a mark, cwnd and ssthresh stay reduced, so `restores` is false.
+    fn undo_reduction(&mut self, late: bool, restores: bool) {
         let Some(undo) = self.undo.take() else { return };
-        self.cwnd = self.cwnd.max(undo.window);
-        self.ssthresh = self.ssthresh.max(undo.threshold);
-        self.control().undo();
-        self.cwr_due = false;
+        if restores {
+            self.cwnd = self.cwnd.max(undo.window);
+            self.ssthresh = self.ssthresh.max(undo.threshold);
+            self.control().undo();
+            self.cwr_due = false;
+        }
         let fast = matches!(self.recovery, Recovery::Fast(_));
         if !matches!(self.recovery, Recovery::Open) {
             self.board.retract_losses(late && fast);

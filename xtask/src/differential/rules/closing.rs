@@ -87,8 +87,18 @@ pub(super) fn reset_in_time_wait(context: &Context<'_>, difference: &Difference)
     when(answers && is_reset && is_closed(context.kernel) && is_closed(context.stack), Verdict::Stop)
 }
 
-/// The kernel sends its FIN with data that fills the peer's window, although the FIN lies beyond the window.
+/// The kernel sends its FIN with data that fills the peer's window, although the FIN lies beyond the window. If this data is one segment,
+/// the kernel sends neither the data nor the FIN.
 pub(super) fn fin_beyond_window(context: &Context<'_>, difference: &Difference) -> Verdict {
+    if let Some(sent) = stack_reply(difference).filter(|sent| sent.reply.len > 0) {
+        let end = sent.reply.seq.wrapping_add(sent.reply.len);
+        let is_end = |other: &Sent| other.reply.bits & FIN != 0 && other.reply.seq == end && other.reply.len == 0;
+        let fills = window_edges(context, sent.steps).last() == Some(end);
+        let waits = kernel_reply(difference).is_none_or(|kernel| kernel.at_us > sent.at_us && kernel.reply.len == 0);
+        if fills && waits && is_immediate(context.stack, sent) && context.stack.sent.iter().any(is_end) {
+            return Verdict::Stop;
+        }
+    }
     let Some((kernel, stack, [Field::Bits])) = replies(difference) else { return Verdict::Unexplained };
     let is_only = (kernel.bits ^ stack.bits) & !PSH == FIN && kernel.bits & FIN != 0;
     let end = kernel.seq.wrapping_add(kernel.len);

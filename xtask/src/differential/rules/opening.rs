@@ -29,8 +29,9 @@ pub(super) fn early_unreachable(context: &Context<'_>, difference: &Difference) 
         Difference::OnlyStack(_) => true,
     };
     let is_reset = stack_reply(difference).is_some_and(|sent| sent.reply.bits & (RST | ACK) == RST);
-    let explained =
-        has_report(PathError::HostUnreachable) && has_ended || has_report(PathError::PortUnreachable) && is_reset;
+    let is_repeated = matches!(difference, Difference::OnlyKernel(sent) if sent.reply.bits & (SYN | ACK) == SYN | ACK);
+    let explained = has_report(PathError::HostUnreachable) && has_ended
+        || has_report(PathError::PortUnreachable) && (is_reset || is_repeated);
     when(explained, Verdict::Stop)
 }
 

@@ -244,31 +244,32 @@ pub(super) fn timer_start(context: &Context<'_>, difference: &Difference) -> Ver
     when(is_timer && sends_new && with_sack && waits_alike && later_us != Some(kernel.at_us), Verdict::Stop)
 }
 
-/// After an RTT sample below the smoothed RTT, the kernel's estimate of the variation grows more slowly than RFC 6298 says.
+/// The kernel's estimate of the RTT's variation differs from that of RFC 6298: it grows more slowly after a sample below the smoothed RTT,
+/// and it is the largest one of a round trip.
 pub(super) fn rtt_variance(context: &Context<'_>, difference: &Difference) -> Verdict {
     let Difference::Reply { kernel, stack, fields } = difference else { return Verdict::Unexplained };
     let is_timer = !is_immediate(context.kernel, kernel) && !is_immediate(context.stack, stack);
     let counts = |field: &Field| matches!(field, Field::Time | Field::Clock);
-    let is_first = !has_repeated(context.kernel, kernel.at_us) && !has_repeated(context.stack, stack.at_us);
-    if !is_timer || !is_first || !fields.iter().all(counts) {
+    if !is_timer || !fields.iter().all(counts) {
         return Verdict::Unexplained;
     }
     let (estimates, last_us) = Estimates::of(context, kernel.at_us);
-    let sent_us = |record: &Record, sent: &Sent| {
-        record
-            .sent
-            .iter()
-            .find(|other| other.reply.seq == sent.reply.seq && other.reply.len > 0)
-            .map(|first| first.at_us)
+    // The time since the last transmission of this segment, or since the last sample.
+    let waited_us = |record: &Record, sent: &Sent| {
+        let is_earlier = |other: &&Sent| other.reply.seq == sent.reply.seq && other.at_us < sent.at_us;
+        let sent_us = record.sent.iter().rfind(is_earlier).map_or(0, |earlier| earlier.at_us);
+        sent.at_us - sent_us.max(last_us)
     };
-    let waited_us = |record: &Record, sent: &Sent| sent.at_us - sent_us(record, sent).unwrap_or(0).max(last_us);
     let is_near = |waited_us: u64, timeout_us: u64| {
         waited_us + 10_000 > timeout_us && waited_us < timeout_us + slack_us(timeout_us)
     };
-    let explained = estimates.kernel_us() + 10_000 < estimates.stack_us()
-        && is_near(waited_us(context.kernel, kernel), estimates.kernel_us())
-        && is_near(waited_us(context.stack, stack), estimates.stack_us());
-    when(explained, Verdict::Stop)
+    let (kernel_us, stack_us) = (estimates.kernel_us(), estimates.stack_us());
+    // Both timeouts were doubled equally often.
+    let are_near = |backoff: u32| {
+        is_near(waited_us(context.kernel, kernel), kernel_us << backoff)
+            && is_near(waited_us(context.stack, stack), stack_us << backoff)
+    };
+    when(kernel_us.abs_diff(stack_us) > 10_000 && (0..4).any(are_near), Verdict::Stop)
 }
 
 /// The smallest variance term of both hosts' RTO.
@@ -308,7 +309,14 @@ impl Estimates {
             let end = before().map(|sent| sent.reply.seq.wrapping_add(sent.reply.len)).max().unwrap_or(1).max(1);
             if let Some(oldest) = before().find(is_covered) {
                 last_us = context.kernel.begun_us[at - 1];
-                estimates.add(last_us.saturating_sub(oldest.at_us), ack, end);
+                // After a repetition, only a timestamp gives a sample. The peer echoes the latest one.
+                let is_again =
+                    before().filter(|other| other.reply.seq == oldest.reply.seq && is_covered(other)).count() > 1;
+                let has_echo = segment.timestamp.is_some_and(|timestamp| timestamp.echo.is_none());
+                let echoed = if is_again { before().next_back().filter(|_| has_echo) } else { Some(oldest) };
+                if let Some(sent) = echoed {
+                    estimates.add(last_us.saturating_sub(sent.at_us), ack, end);
+                }
             }
             acked = ack;
         }
@@ -347,4 +355,17 @@ impl Estimates {
     fn stack_us(&self) -> u64 {
         self.smoothed_us + self.stack_us.max(SLACK_MIN_US)
     }
+}
+
+/// The peer acknowledges only a part of what it has reported in an earlier SACK block. The kernel takes this for a loss of the reported
+/// data (reneging), and soon sends it again.
+pub(super) fn reneging(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let steps = steps_of(difference);
+    let Some((_, acked, _)) = offers(context, steps).last() else { return Verdict::Unexplained };
+    let is_inside = |(segment, before, _): (&PeerSegment, u32, u32)| {
+        before < acked && segment.sack.iter().any(|(start, end)| *start > before && *start <= acked && acked < *end)
+    };
+    let is_data = |sent: &Sent| sent.reply.len > 0;
+    let has_data = kernel_reply(difference).is_some_and(is_data) || stack_reply(difference).is_some_and(is_data);
+    when(has_data && offers(context, steps).any(is_inside), Verdict::Stop)
 }

@@ -150,12 +150,23 @@ pub(super) fn urgent_notice(context: &Context<'_>, difference: &Difference) -> V
     when(is_urgent && is_immediate(context.stack, sent), Verdict::SkipStack)
 }
 
-/// The kernel shortens a segment so that SACK blocks fit in.
-pub(super) fn sack_room(_: &Context<'_>, difference: &Difference) -> Verdict {
-    let Some((kernel, stack, fields)) = replies(difference) else { return Verdict::Unexplained };
-    let blocks = sack_blocks(kernel).map_or(0, |blocks| 4 + 8 * u32::try_from(blocks.len()).unwrap_or(0));
-    let is_shorter = blocks > 0 && kernel.len > 0 && kernel.len < stack.len && stack.len - kernel.len <= blocks;
-    when(is_shorter && fields.contains(&Field::Len), Verdict::Stop)
+/// The kernel shortens a segment so that SACK blocks fit in. The shorter segment may fit a window that has no room for a full one.
+pub(super) fn sack_room(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Some(sent) = kernel_reply(difference).filter(|sent| sent.reply.len > 0) else { return Verdict::Unexplained };
+    let Some(blocks) = sack_blocks(&sent.reply).map(|blocks| 4 + 8 * u32::try_from(blocks.len()).unwrap_or(0)) else {
+        return Verdict::Unexplained;
+    };
+    let len = sent.reply.len;
+    let is_shorter = replies(difference)
+        .is_some_and(|(_, stack, fields)| fields.contains(&Field::Len) && len < stack.len && stack.len - len <= blocks);
+    let waits =
+        stack_reply(difference).is_none_or(|stack| stack.reply.seq != sent.reply.seq || stack.at_us > sent.at_us);
+    let windows = || offers(context, sent.steps).map(|(.., window)| window);
+    let largest = windows().max().unwrap_or(0);
+    let is_full = [full_segment(context), largest, largest / 2].contains(&(len + blocks));
+    let edge = window_edges(context, sent.steps).last().unwrap_or(0);
+    let lacks_room = (len..len + blocks).contains(&edge.wrapping_sub(sent.reply.seq));
+    when(is_shorter || (waits && is_full && lacks_room), Verdict::Stop)
 }
 
 /// The kernel sends a tail-loss probe although there was no RTT sample since the probe before it.

@@ -61,6 +61,22 @@ fn both_sides_close_at_once() {
     dialogue.ends();
 }
 
+// RFC 9293 section 3.10.7.4: text behind the FIN is ignored.
+#[test]
+fn text_behind_the_fin_is_not_acknowledged_when_time_wait_begins() {
+    for (segment, answer) in [("- 5002:5102 ack 1002", None), ("F 5001:5001 ack 1002", Some("- 1002:1002 ack 5002"))] {
+        let mut dialogue = Dialogue::established(plain());
+        dialogue.connection.shutdown(dialogue.now);
+        dialogue.sends(&["F 1001:1001 ack 5001"]);
+        dialogue.gets("F 5001:5001 ack 1001");
+        dialogue.sends(&["- 1002:1002 ack 5002"]);
+        dialogue.gets(segment);
+        assert_eq!(dialogue.state(), StateName::TimeWait);
+        dialogue.sends(answer.as_slice());
+        dialogue.ends();
+    }
+}
+
 #[test]
 fn a_fin_is_acknowledged_even_if_time_wait_begins_before_the_acknowledgement_is_sent() {
     let mut dialogue = Dialogue::established(plain());

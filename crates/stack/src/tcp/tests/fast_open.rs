@@ -460,3 +460,25 @@ fn the_timestamp_of_a_repeated_syn_ack_gives_an_rtt_sample() {
     assert_eq!(dialogue.timeout(), ms(900));
     dialogue.ends();
 }
+
+#[test]
+fn data_of_a_syn_that_was_not_acknowledged_has_no_tail_loss_probe() {
+    let no_delay = Config { no_delay: true, ..plain() };
+    let mut dialogue = sent(no_delay);
+    dialogue.after(20);
+    dialogue.gets("S 5000:5000 ack 1001 mss 1000 sackok");
+    dialogue.sends(&["- 1001:1101 ack 5001"]);
+    dialogue.write(1_000);
+    dialogue.sends(&["- 1101:2101 ack 5001"]);
+    assert_eq!(dialogue.timeout(), ms(220), "the retransmission timeout");
+    dialogue.ends();
+    // Other data has one.
+    let mut dialogue = sent(no_delay);
+    dialogue.after(20);
+    dialogue.gets("S 5000:5000 ack 1101 mss 1000 sackok");
+    dialogue.sends(&["- 1101:1101 ack 5001"]);
+    dialogue.write(1_100);
+    dialogue.sends(&["- 1101:2101 ack 5001", "- 2101:2201 ack 5001"]);
+    assert_eq!(dialogue.timeout(), ms(48), "the tail-loss probe");
+    dialogue.ends();
+}

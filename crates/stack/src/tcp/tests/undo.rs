@@ -520,3 +520,36 @@ fn a_loss_with_ecn_sets_cwr_and_retransmissions_are_not_ecn_capable() {
     pair.faults[CLIENT] = Box::new(|_, _| None);
     pair.close();
 }
+
+// RFC 4015 section 3.2.
+#[test]
+fn an_acknowledgement_with_a_mark_ends_a_spurious_timeout_without_a_larger_window() {
+    for (flags, window) in [("-", 20_000), ("E", 1_000)] {
+        let mut dialogue = Dialogue::connecting_with(Config { ecn: true, ..plain() }, "SEC 1000:1000");
+        dialogue.after(100);
+        dialogue.gets("SE 5000:5000 ack 1001 mss 1000 sackok");
+        dialogue.write(30_000);
+        while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
+        dialogue.times_out();
+        while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
+        // All data was received, although only the first segment was sent again.
+        dialogue.gets(&format!("{flags} 5001:5001 ack 11001"));
+        let info = dialogue.info();
+        assert_eq!((info.recovery, info.congestion_window), (RecoveryPhase::Open, window), "{flags}");
+        dialogue.ends();
+    }
+}
+
+// RFC 3168 section 6.1.2.
+#[test]
+fn an_acknowledgement_with_a_mark_does_not_grow_the_window_before_it_is_reduced() {
+    let mut dialogue = Dialogue::connecting_with(Config { ecn: true, ..plain() }, "SEC 1000:1000");
+    dialogue.after(100);
+    dialogue.gets("SE 5000:5000 ack 1001 mss 1000 sackok");
+    dialogue.write(30_000);
+    while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
+    dialogue.after(100);
+    dialogue.gets("E 5001:5001 ack 11001");
+    assert_eq!(dialogue.info().congestion_window, 5_000);
+    dialogue.ends();
+}
