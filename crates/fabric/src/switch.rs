@@ -49,6 +49,8 @@ pub(crate) struct Decision {
     pub(crate) priority: u16,
     /// Length of the IP and TCP headers of a large segment.
     pub(crate) large_header_bytes: usize,
+    /// True if the switch itself has made the frame.
+    pub(crate) is_own: bool,
 }
 
 /// A switch and its ports.
@@ -220,8 +222,10 @@ impl Switch {
                 let mac = port.settings.mac.0;
                 let frame = [&[0xff; 6][..], &mac, &REVERSE_ARP_REQUEST, &mac, &[0; 4], &mac, &[0; 4]].concat();
                 let header = Header::new(frame.len(), |into| into.copy_from_slice(&frame));
-                announcements
-                    .push((header, Decision { target: Target::One(uplink), vlan, priority: 0, large_header_bytes: 0 }));
+                announcements.push((
+                    header,
+                    Decision { target: Target::One(uplink), vlan, priority: 0, large_header_bytes: 0, is_own: true },
+                ));
             }
         }
         announcements
@@ -309,11 +313,11 @@ impl Switch {
         match known {
             Some(port) if port == from => Err(DropReason::SamePort),
             Some(to) if !self.may_pass(from, to, vlan) => Err(DropReason::Isolated),
-            Some(to) => Ok(Decision { target: Target::One(to), vlan, priority, large_header_bytes }),
+            Some(to) => Ok(Decision { target: Target::One(to), vlan, priority, large_header_bytes, is_own: false }),
             None => {
                 let Some(Some(port)) = self.ports.get_mut(from) else { return Err(DropReason::NoPort) };
                 if port.flood.take(at, pieces as u64) {
-                    Ok(Decision { target: Target::All, vlan, priority, large_header_bytes })
+                    Ok(Decision { target: Target::All, vlan, priority, large_header_bytes, is_own: false })
                 } else {
                     Err(DropReason::FloodLimit)
                 }

@@ -338,6 +338,19 @@ const IPV6_HEADER_BYTES: usize = 40;
 /// The longest content of a DHCP option.
 const OPTION_BYTES_MAX: usize = 255;
 
+/// Returns true if a frame is an answer of a DHCP server, or its first fragment. `head` has the first bytes of the frame, without a VLAN tag.
+#[inline]
+pub fn is_dhcp_answer(head: &[u8]) -> bool {
+    let is_udp = u16_at(head, 12..14) == Some(IPV4) && head.get(LINK_BYTES + 9) == Some(&UDP);
+    let ports = || {
+        let is_first = u16_at(head, LINK_BYTES + 6..LINK_BYTES + 8)? & 0x1fff == 0;
+        let header_bytes = usize::from(head.get(LINK_BYTES)? & 0xf) * 4;
+        let udp = head.get(LINK_BYTES + header_bytes..)?;
+        Some(is_first && u16_at(udp, 0..2) == Some(dhcp::SERVER_PORT) && u16_at(udp, 2..4) == Some(dhcp::CLIENT_PORT))
+    };
+    is_udp && ports() == Some(true)
+}
+
 /// Returns the link-local address that a station derives from its Ethernet address (RFC 4291, appendix A).
 fn link_local(mac: MacAddress) -> Ipv6Addr {
     let MacAddress([a, b, c, d, e, f]) = mac;

@@ -210,6 +210,10 @@ pub(super) fn send<P: Payload + ?Sized>(
     }
     let Switch { ports, cutter, scratch, pieces, relayed_bytes, .. } = switch;
     let port = ports.get_mut(to)?.as_mut()?;
+    if Switch::is_of_other_server(port, header, &decision) {
+        port.counters.drops.count(DropReason::OtherServer);
+        return None;
+    }
     if !fits(port, header, marks, decision.large_header_bytes) {
         port.counters.drops.count(DropReason::TooLong);
         return None;

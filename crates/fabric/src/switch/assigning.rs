@@ -4,12 +4,15 @@
 use super::drops::DropReason;
 use super::flood::Flood;
 use super::frame::Header;
+use super::port::Port;
 use super::{Decision, Switch, Target};
 use crate::convert;
 use crate::limits::{ADVERTISE_INTERVAL_NS, REQUESTS_PER_SECOND};
 use siga_model::mac::Mac;
 use siga_model::topology::{KernelPort, PortVlan};
-use siga_stack::assign::{Advertised, Assignment, Lease, NoAnswer, Question, REQUEST_BYTES_MAX, Router};
+use siga_stack::assign::{
+    Advertised, Assignment, Lease, NoAnswer, Question, REQUEST_BYTES_MAX, Router, is_dhcp_answer,
+};
 use siga_stack::link::frame::{Marks, Payload};
 use siga_stack::time::Instant;
 use siga_stack::wire::ethernet::MacAddress;
@@ -105,6 +108,13 @@ impl Switch {
         assigning.assignment.asks(header.bytes(), header.frame_bytes()).filter(|_| is_untagged)
     }
 
+    /// Returns true if a frame must not reach a port, because it is the DHCP answer of another server than the switch.
+    #[inline]
+    pub(crate) fn is_of_other_server(port: &Port, header: &Header, decision: &Decision) -> bool {
+        let has_lease = port.assigning.as_ref().is_some_and(|assigning| assigning.assignment.lease.is_some());
+        has_lease && !decision.is_own && is_dhcp_answer(header.bytes())
+    }
+
     /// Returns the frames that answer a question. Counts it, and the reason if there is no answer.
     #[cold]
     pub(crate) fn answers<P: Payload + ?Sized>(
@@ -157,7 +167,8 @@ pub(crate) fn split(frame: &[u8], to: usize, vlan: u16) -> (Header, Vec<u8>, Dec
         into.copy_from_slice(&frame[..into.len()]);
         head = into.len();
     });
-    (header, frame[head..].to_vec(), Decision { target: Target::One(to), vlan, priority: 0, large_header_bytes: 0 })
+    let decision = Decision { target: Target::One(to), vlan, priority: 0, large_header_bytes: 0, is_own: true };
+    (header, frame[head..].to_vec(), decision)
 }
 
 /// Returns the VLAN of a port's frames without a tag.
@@ -173,7 +184,7 @@ mod tests {
     use super::*;
     use crate::protocol::message::SwitchConfig;
     use crate::switch::guard::Guard;
-    use crate::switch::port::{Attachment, Port, PortCounters};
+    use crate::switch::port::{Attachment, PortCounters};
     use siga_model::topology::Topology;
     use siga_stack::link::device::Agreed;
     use siga_stack::link::source::Sources;
@@ -231,7 +242,7 @@ mod tests {
             into.copy_from_slice(&frame[..into.len()]);
             head = into.len();
         });
-        let decision = Decision { target: Target::All, vlan, priority: 0, large_header_bytes: 0 };
+        let decision = Decision { target: Target::All, vlan, priority: 0, large_header_bytes: 0, is_own: false };
         let question = switch.question(0, &header, &decision)?;
         let marks = Marks { checksum_unfilled: true, segment_bytes: 0 };
         Some(switch.answers((at, 0), question, (&header, &frame[head..], marks)).len())

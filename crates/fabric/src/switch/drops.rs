@@ -35,6 +35,8 @@ pub(crate) enum DropReason {
     ForeignClient,
     /// The station asks for its addresses too often.
     RequestLimit,
+    /// Another station answers DHCP requests to a port whose requests the switch answers.
+    OtherServer,
     /// The port did not agree to the marks of the frame, or the marks do not fit the frame.
     Marks,
     /// The kernel did not take the frame.
@@ -48,7 +50,7 @@ pub(crate) enum DropReason {
 }
 
 impl DropReason {
-    pub(crate) const ALL: [Self; 20] = [
+    pub(crate) const ALL: [Self; 21] = [
         Self::Malformed,
         Self::SpoofedMac,
         Self::SpoofedIp,
@@ -64,6 +66,7 @@ impl DropReason {
         Self::Crowded,
         Self::ForeignClient,
         Self::RequestLimit,
+        Self::OtherServer,
         Self::Marks,
         Self::Refused,
         Self::Unreadable,
@@ -89,6 +92,7 @@ impl DropReason {
             Self::Crowded => "drop_copy_queue_full",
             Self::ForeignClient => "drop_foreign_client",
             Self::RequestLimit => "drop_request_limit",
+            Self::OtherServer => "drop_other_dhcp_server",
             Self::Marks => "drop_bad_marks",
             Self::Refused => "drop_refused_by_kernel",
             Self::Unreadable => "drop_unreadable",

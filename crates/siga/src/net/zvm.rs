@@ -47,8 +47,14 @@ impl<'a> Counters<'a> {
 
     /// Returns how many frames that a station has sent were dropped, and how many for the station.
     fn discarded(&self, label: &str) -> (u64, u64) {
-        const FOR_STATION: [&str; 5] =
-            ["drop_too_long", "drop_copy_queue_full", "drop_refused_by_kernel", "backlog_full", "target_full"];
+        const FOR_STATION: [&str; 6] = [
+            "drop_too_long",
+            "drop_copy_queue_full",
+            "drop_refused_by_kernel",
+            "drop_other_dhcp_server",
+            "backlog_full",
+            "target_full",
+        ];
         let counters = self.0.get(label).into_iter().flat_map(|counters| counters.iter());
         let (mut from, mut to) = (0, 0);
         for (name, count) in counters {

@@ -1,8 +1,8 @@
 //! Namespaces that ask for their addresses: with busybox's DHCP client, and with the kernel's own autoconfiguration.
 
-use super::counter_of;
 use super::network::{Network, kill, wait_until};
 use super::place::{Place, possible};
+use super::{PYTHON, counter_of};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 
@@ -142,7 +142,7 @@ fn own_v6(place: &Place) -> String {
 
 #[test]
 fn a_namespace_that_joins_asks_for_its_addresses_and_one_that_is_not_to_ask_gets_no_answer() {
-    if !possible(&["busybox"]) {
+    if !possible(&["busybox", "python3"]) {
         return;
     }
     let other = "[[network.lan.port]]\nname = \"mute\"\naddresses = [\"10.0.3.12/24\"]\ndhcp = false\n\
@@ -174,6 +174,13 @@ fn a_namespace_that_joins_asks_for_its_addresses_and_one_that_is_not_to_ask_gets
         let status = network.text(&["status", "asks", "--detail"]);
         status.lines().any(|line| line.trim().starts_with("drop_foreign_client") && !line.trim().ends_with(" 0"))
     });
+    // Another station answers requests that it has not seen.
+    let answers = "import socket\nout = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\nout.bind(('', 67))\n\
+        out.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)\n\
+        [out.sendto(bytes(300), (to, 68)) for to in ('10.0.3.255', '10.0.3.1')]";
+    assert!(run("mute", &format!("{PYTHON} -c \"{answers}\"")).status.success());
+    assert_eq!(counter_of(&network, "pod", "drop_other_dhcp_server"), 1, "the broadcast");
+    assert_eq!(counter_of(&network, "one", "drop_other_dhcp_server"), 0, "only ports with DHCP refuse them");
     drop(holder.stdin.take());
     let _ = holder.wait();
     let refused = run("mute", &asks("siga0", 2));

@@ -276,6 +276,22 @@ fn other_frames_are_no_questions() {
 }
 
 #[test]
+fn an_answer_of_a_dhcp_server_is_recognised_also_in_its_first_fragment() {
+    let answer = ask(&assignment(), &Asked::new(DISCOVER).frame()).unwrap().unwrap().remove(0);
+    assert!(is_dhcp_answer(&answer));
+    let with = |at: usize, value: u8| {
+        let mut changed = answer.clone();
+        changed[at] = value;
+        is_dhcp_answer(&changed)
+    };
+    assert!(with(20, 0x20), "a first fragment");
+    assert!(!with(21, 1), "a later fragment has no ports");
+    assert!(!with(35, 68) && !with(37, 67) && !with(23, 6) && !with(13, 6), "other ports, TCP, ARP");
+    assert!((0..38).all(|length| !is_dhcp_answer(&answer[..length])));
+    assert!(!is_dhcp_answer(&Asked::new(DISCOVER).frame()));
+}
+
+#[test]
 fn a_client_that_takes_short_messages_gets_the_important_options() {
     let mut all = assignment();
     let lease = all.lease.as_mut().unwrap();
