@@ -415,7 +415,10 @@ fn a_malformed_solicitation_is_not_answered() {
 /// Frames of a station: any bytes, and requests of which some bytes were changed.
 fn frames() -> impl Strategy<Value = Vec<u8>> {
     let kinds = prop_oneof![Just(DISCOVER), Just(REQUEST), Just(DECLINE), Just(RELEASE), Just(INFORM), any::<u8>()];
-    let option = (any::<u8>(), proptest::collection::vec(any::<u8>(), 0..256));
+    let any_option = (any::<u8>(), proptest::collection::vec(any::<u8>(), 0..256));
+    // A client that asks for an address, or that has chosen a server.
+    let address = (prop_oneof![Just(50), Just(54)], proptest::collection::vec(any::<u8>(), 4));
+    let option = prop_oneof![any_option, address];
     let fields = (kinds, any::<u32>(), any::<bool>(), proptest::collection::vec(option, 0..6));
     let dhcp = fields.prop_map(|(kind, client, broadcast, options)| {
         let client = if client % 2 == 0 { Ipv4Addr::UNSPECIFIED } else { client.into() };
