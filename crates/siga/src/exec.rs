@@ -102,7 +102,7 @@ pub(crate) fn run(args: &ExecArgs) -> Result<()> {
         return crate::print(&format!("{}: {}\n", program.path.display(), program.verdict()?));
     }
     let (Some(network), Some(guest), [name, arguments @ ..]) = (&args.network, &args.guest, &args.command[..]) else {
-        return Err(Error::usage("name a network, a guest and a program"));
+        return Err(Error::usage("the network, the guest or the program is missing"));
     };
     if args.tier == Some(Tier::Netns) {
         return netns::enter(network, guest, None, &args.command, Instant::now());

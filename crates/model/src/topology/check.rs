@@ -315,7 +315,7 @@ fn members_fit(topology: &Topology) -> Result<()> {
                     && one == other
                 {
                     return Err(at(Error::usage(format!(
-                        "both ends of a virtual CTC are devices of the same guest {one}"
+                        "both ends of a virtual CTC belong to the guest {one}; they must belong to two guests"
                     ))));
                 }
             }

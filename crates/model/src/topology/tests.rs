@@ -137,10 +137,7 @@ fn a_contradictory_topology_is_refused_with_its_place() {
     assert!(Topology::parse("").unwrap_err().to_string().contains("no guest"));
     let both = "[network.a]\ntype=\"vctc\"\n[guest.g]\ndevice=[{network=\"a\"},{network=\"a\"}]";
     assert!(
-        Topology::parse(both)
-            .unwrap_err()
-            .to_string()
-            .contains("both ends of a virtual CTC are devices of the same guest g")
+        Topology::parse(both).unwrap_err().to_string().contains("both ends of a virtual CTC belong to the guest g")
     );
     let frame = "[network.a]\ntype=\"hipersockets\"\nframe=\"32K\"\n[guest.g]";
     assert!(Topology::parse(frame).unwrap_err().to_string().contains("\"40K\""));
