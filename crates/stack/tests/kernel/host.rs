@@ -130,8 +130,9 @@ fn small_writes_of_the_kernel_are_acknowledged_when_they_are_read() {
     for stack in STACK {
         // Longer than the acknowledgements that are sent at once at the start.
         place.inside(|| {
-            let each = peer::send_small(at(stack, DISCARD), 100);
-            assert!(each < Duration::from_millis(15), "{stack}: {each:?}");
+            // A delayed acknowledgement takes 40 ms. A busy host can make one attempt slow, but hardly three.
+            let attempts: Vec<Duration> = (0..3).map(|_| peer::send_small(at(stack, DISCARD), 100)).collect();
+            assert!(attempts.iter().any(|each| *each < Duration::from_millis(25)), "{stack}: {attempts:?}");
         });
     }
     assert_understood(&tap.stop());
