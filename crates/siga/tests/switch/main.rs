@@ -343,7 +343,7 @@ fn access_to_a_restricted_switch_is_granted_and_revoked_while_it_runs() {
         wait_until("access again", || world.ping(side, Blue, false));
     }
     let again = world.network.siga(&["grant", "grants", "lan", "red"]);
-    assert!(String::from_utf8_lossy(&again.stderr).contains("red has access"), "{again:?}");
+    assert!(String::from_utf8_lossy(&again.stderr).contains("red already has access"), "{again:?}");
 }
 
 #[test]
