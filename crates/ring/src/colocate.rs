@@ -87,16 +87,30 @@ struct Window {
     /// CPU time of the thread at the beginning of the window.
     used: Ticks,
     waits: u32,
+    /// The senders of all notifications.
+    all: Senders,
+    /// The senders that are fixed.
+    fixed: Senders,
+    /// Sum of the delays from a notification to the thread's wake-up, in ticks.
+    late: u64,
+}
+
+/// The CPUs from which notifications of a window came.
+#[derive(Debug, Clone, Copy, Default)]
+struct Senders {
     notifications: u32,
     /// Number of notifications that came from other CPUs than the shared one.
     elsewhere: u32,
+    /// The CPU of the last notification.
     last: Option<u16>,
-    /// As the three fields above, for the notifications of fixed partners.
-    of_fixed: u32,
-    fixed_elsewhere: u32,
-    last_fixed: Option<u16>,
-    /// Sum of the delays from a notification to the thread's wake-up, in ticks.
-    late: u64,
+}
+
+impl Senders {
+    fn add(&mut self, cpu: u16, is_elsewhere: bool) {
+        self.notifications += 1;
+        self.elsewhere += u32::from(is_elsewhere);
+        self.last = Some(cpu);
+    }
 }
 
 /// Decides where a thread runs.
@@ -126,17 +140,13 @@ impl Colocation {
     /// Records a notification from a partner. The thread's latest sleep ended at `woken`.
     pub(crate) fn notified(&mut self, notification: Notification, woken: Ticks) {
         let window = &mut self.window;
-        window.notifications += 1;
         // The delay is limited for two reasons: a single delay caused by the host must not determine the decision, and a peer can
         // send a false time.
         window.late += notification.before(woken).0.min(self.times.late.0.saturating_mul(LATE_FACTOR_MAX));
-        let elsewhere = u32::from(self.at.is_some_and(|(at, _)| at != notification.cpu));
-        window.elsewhere += elsewhere;
-        window.last = Some(notification.cpu);
+        let is_elsewhere = self.at.is_some_and(|(at, _)| at != notification.cpu);
+        window.all.add(notification.cpu, is_elsewhere);
         if notification.is_fixed {
-            window.of_fixed += 1;
-            window.fixed_elsewhere += elsewhere;
-            window.last_fixed = window.last;
+            window.fixed.add(notification.cpu, is_elsewhere);
         }
     }
 
@@ -152,13 +162,15 @@ impl Colocation {
         let window = std::mem::replace(&mut self.window, next);
         let is_sparse = now.since(window.begun) > self.times.sparse;
         let work = Ticks(used.since(window.used).0 / u64::from(window.waits.max(1)));
-        let late = Ticks(window.late / u64::from(window.notifications.max(1)));
+        let late = Ticks(window.late / u64::from(window.all.notifications.max(1)));
+        // Fixed partners cannot follow this thread, so the others count only if there are none.
+        let followed = if window.fixed.notifications > 0 { window.fixed } else { window.all };
         let is_bad = work > self.times.long || late > self.times.late;
         let was_warned = std::mem::replace(&mut self.warned, is_bad);
         match self.at {
             None if is_sparse || work > self.times.short || now < self.not_before => None,
-            None if late < self.times.slow && window.last != here => None,
-            None => self.go(window.last_fixed.or(window.last)?, now),
+            None if late < self.times.slow && window.all.last != here => None,
+            None => self.go(followed.last?, now),
             Some(_) if is_bad && !is_sparse && !was_warned => None,
             Some((_, since)) if is_bad => {
                 let was_worth_it = now.since(since).0 > self.rest.0.saturating_mul(WORTH_FACTOR);
@@ -169,12 +181,8 @@ impl Colocation {
                 self.spread()
             }
             Some(_) if is_sparse => self.spread(),
-            Some(_) if window.of_fixed > 0 && window.fixed_elsewhere == window.of_fixed => {
-                self.go(window.last_fixed?, now)
-            }
-            Some(_) if window.of_fixed > 0 => None,
-            Some(_) if window.notifications > 0 && window.elsewhere == window.notifications => {
-                self.go(window.last?, now)
+            Some(_) if followed.notifications > 0 && followed.elsewhere == followed.notifications => {
+                self.go(followed.last?, now)
             }
             Some(_) => None,
         }
