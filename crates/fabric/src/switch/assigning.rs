@@ -23,7 +23,7 @@ use std::net::IpAddr;
 pub(crate) struct Assigning {
     assignment: Assignment,
     limit: Flood,
-    /// The time of the next router advertisement that nobody asked for.
+    /// The time of the next unsolicited router advertisement.
     next: Option<Instant>,
     /// The number of requests, and how many of them were answered.
     pub(crate) requests: u64,

@@ -111,7 +111,7 @@ impl Bench<'_> {
 
 /// Returns the values of the texts in braces for a cell of a run.
 pub(super) fn filling<'a>(cell: &'a Cell, scratch: Option<&'a str>) -> Filling<'a> {
-    /// Path of the running program. It stays the same if somebody replaces the file during the run.
+    /// Path of the running program. siga reads it once, because the kernel reports another path after the file is replaced.
     static SIGA: LazyLock<Option<String>> =
         LazyLock::new(|| std::env::current_exe().ok()?.into_os_string().into_string().ok());
     Filling { scratch, siga: SIGA.as_deref(), ..Plan::filling(cell) }

@@ -111,7 +111,7 @@ impl Redirect<'_> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RouterAdvertisement<'a> {
     pub(crate) hop_limit: u8,
-    /// How long the sender is a default router. 0: it is none.
+    /// The time for which hosts may use the sender as a default router. With 0, they may not.
     pub(crate) lifetime_s: u16,
     pub(crate) mac: MacAddress,
     pub(crate) mtu: u16,
