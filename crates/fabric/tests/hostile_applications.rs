@@ -93,10 +93,10 @@ fn odd_changes(bind: u64, bound: &[u8]) -> [(&'static str, RawCommands); 3] {
 /// Commands about shared sockets for sockets that are not shared.
 fn odd_shares(bind: u64, bound: &[u8]) -> [(&'static str, RawCommands); 5] {
     [
-        ("no pooled listener, socket 5", vec![(bind, bound.to_vec()), (tag(EXPECT, 5), vec![1, 0, 0, 0])]),
-        ("no pooled listener, socket 9", vec![(tag(POOL, 9), Vec::new())]),
-        ("no pooled listener, socket 5", vec![(bind, bound.to_vec()), (tag(ACCEPT, 5), Vec::new())]),
-        ("no pooled listener, socket 3", vec![(tag(RETURN, 9), vec![3, 0, 0, 0])]),
+        ("not a shared listener, socket 5", vec![(bind, bound.to_vec()), (tag(EXPECT, 5), vec![1, 0, 0, 0])]),
+        ("not a shared listener, socket 9", vec![(tag(POOL, 9), Vec::new())]),
+        ("not a shared listener, socket 5", vec![(bind, bound.to_vec()), (tag(ACCEPT, 5), Vec::new())]),
+        ("not a shared listener, socket 3", vec![(tag(RETURN, 9), vec![3, 0, 0, 0])]),
         ("no connection, socket 8", vec![(tag(TAKE, 8), Vec::new())]),
     ]
 }
@@ -234,7 +234,7 @@ fn odd_commands(bind: u64, bound: &[u8]) -> Vec<(&'static str, RawCommands)> {
         ("a socket number that is not allowed", vec![(tag(2, 1 << 31), bound.to_vec())]),
         ("no connection, socket 5", vec![(bind, bound.to_vec()), (tag(4, 5), vec![0; 8])]),
         ("no connection, socket 9", vec![(tag(5, 9), vec![1, 0, 0, 0])]),
-        ("the release of an object that does not exist, socket 9", vec![(tag(8, 9), Vec::new())]),
+        ("closed a socket that does not exist, socket 9", vec![(tag(8, 9), Vec::new())]),
         ("more connections accepted than announced", vec![(tag(3, 9), vec![1, 0, 0, 0])]),
     ]
 }
@@ -322,7 +322,7 @@ fn an_application_that_violates_the_protocol_during_a_connection_is_detached_alo
         ("no connection, socket 1", vec![(tag(CLOSE, 1), Vec::new()), (tag(INFO, 1), Vec::new())]),
         ("no connection, socket 1", vec![(tag(ABORT, 1), Vec::new()), (tag(SHUTDOWN, 1), Vec::new())]),
         (
-            "the release of an object that does not exist, socket 1",
+            "closed a socket that does not exist, socket 1",
             vec![(tag(CLOSE, 1), Vec::new()), (tag(CLOSE, 1), Vec::new())],
         ),
         ("a socket number that is not allowed, socket 1", vec![(tag(BIND, 1), address([10, 0, 1, 1], 8))]),

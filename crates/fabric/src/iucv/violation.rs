@@ -46,9 +46,9 @@ impl fmt::Display for ApplicationViolation {
             Self::NoConnection(socket) => ("the application used a socket that has no connection", socket),
             Self::NoDatagrams(socket) => ("the application used a socket that cannot send a datagram", socket),
             Self::NoGroups(socket) => ("the application used a socket that cannot join a group", socket),
-            Self::NoPool(socket) => ("the application used a socket that is no pooled listener", socket),
+            Self::NoPool(socket) => ("the application used a socket that is not a shared listener", socket),
             Self::NothingToGiveUp(socket) => {
-                ("the application requested the release of an object that does not exist", socket)
+                ("the application closed a socket that does not exist", socket)
             }
             Self::Accepted(socket) => ("the application reported more connections accepted than announced", socket),
             Self::Consumed(socket) => ("the application reported more bytes consumed than announced", socket),

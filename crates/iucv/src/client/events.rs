@@ -46,7 +46,7 @@ impl Client {
                 }
                 Ok(())
             }
-            Event::Gone => Err("the guest sent the end of a socket that the application did not release"),
+            Event::Gone => Err("the guest reported the end of a socket that the application did not close"),
             Event::Info(info) => socket.handle_info(info),
             Event::SendTimes { times } => match &socket.kind {
                 Kind::Connection(_) | Kind::Datagrams(_) => {
@@ -55,7 +55,7 @@ impl Client {
                     Ok(())
                 }
                 Kind::Listener { .. } | Kind::Reserved => {
-                    Err("the guest sent transmit times for a socket that does not send")
+                    Err("the guest sent transmit timestamps for a socket that cannot send")
                 }
             },
             Event::Moved => self.handle_use(number, false),
@@ -75,7 +75,7 @@ impl Client {
     /// Applies an event of a datagram socket.
     fn handle_datagrams(&mut self, number: Number, event: Event) -> Result<(), &'static str> {
         let Some(Socket { kind: Kind::Datagrams(datagrams), stage, .. }) = self.sockets.get_mut(&number) else {
-            return Err("the guest sent a datagram event for a socket without datagrams");
+            return Err("the guest sent a datagram event to a socket that is not a datagram socket");
         };
         match event {
             Event::Datagram { from, bytes, at, delivery } => {
@@ -125,7 +125,7 @@ impl Client {
             | Event::NoneWaiting
             | Event::Withdrawn
             | Event::SendTimes { .. } => {
-                Err("the guest sent an event to a datagram socket that is not a datagram event")
+                Err("the guest sent a datagram socket an event for another type of socket")
             }
         }
     }
@@ -167,7 +167,7 @@ impl Client {
                 Ok(())
             }
             Stage::Made(_) | Stage::Refused(_) | Stage::Closing => {
-                Err("the guest sent a refusal for a socket that already exists")
+                Err("the guest refused to create a socket that already exists")
             }
         }
     }
@@ -175,7 +175,7 @@ impl Client {
     fn handle_status(&mut self, number: Number, status: Status) -> Result<(), &'static str> {
         let (arena_bytes, in_all) = (self.peer.len(), under_way(&self.arena, &self.free));
         let Some(Socket { kind: Kind::Connection(connection), stage, .. }) = self.sockets.get_mut(&number) else {
-            return Err("the guest sent a connection state for a socket without a connection");
+            return Err("the guest sent the state of a connection to a socket that is not a connection");
         };
         let before = connection.readiness(in_all);
         connection
@@ -209,10 +209,10 @@ impl Client {
         // numbered.
         let full = self.sockets.len() >= 2 * APPLICATION_SOCKETS_MAX;
         let of =
-            self.sockets.get_mut(&listener).ok_or("the guest sent a connection for a socket that does not listen")?;
+            self.sockets.get_mut(&listener).ok_or("the guest sent a connection to a socket that does not listen")?;
         let wanted = of.stage != Stage::Closing;
         let Kind::Listener { incoming, pool } = &mut of.kind else {
-            return Err("the guest sent a connection for a socket that does not listen");
+            return Err("the guest sent a connection to a socket that does not listen");
         };
         let is_shared = match pool {
             // The application does not ask for a connection while it expects one.

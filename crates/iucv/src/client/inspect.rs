@@ -92,6 +92,6 @@ impl Client {
     /// Ends the client in a child process that was forked from the client's process. The parent's client continues, so this call
     /// changes nothing in shared memory.
     pub fn abandon(mut self) {
-        self.ended = Some((ErrorKind::NotConnected, "a child does not share the sockets of its parent".to_owned()));
+        self.ended = Some((ErrorKind::NotConnected, "a child process cannot use the sockets of its parent".to_owned()));
     }
 }

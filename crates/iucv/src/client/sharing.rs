@@ -217,7 +217,7 @@ impl Client {
     pub(super) fn handle_withdrawn(&mut self, number: Number) -> Result<(), &'static str> {
         let is_connection = self.sockets.get(&number).is_some_and(|socket| matches!(socket.kind, Kind::Connection(_)));
         if number < GUEST_NUMBERS || !is_connection {
-            return Err("the guest sent the withdrawal of a socket that no peer has opened");
+            return Err("the guest withdrew a connection that no peer has opened");
         }
         let accepted = self.accepting.take_if(|(accepting, _)| *accepting == number).map(|(_, listener)| listener);
         let waits = self.sockets.iter_mut().find_map(|(listener, socket)| {
@@ -259,7 +259,7 @@ impl Client {
     pub(super) fn handle_pool(&mut self, number: Number, offers: bool) -> Result<(), &'static str> {
         let kind = self.sockets.get_mut(&number).map(|socket| &mut socket.kind);
         let Some(Kind::Listener { pool: Pool::Shared(shared), .. }) = kind else {
-            return Err("the guest sent the event of a pool for a socket that is not a pooled listener");
+            return Err("the guest sent an event about waiting connections to a socket that is not a shared listener");
         };
         if offers {
             shared.is_offered = true;
@@ -337,7 +337,8 @@ impl Client {
         if self.read.is_some_and(|(of, ..)| of == number) {
             self.read = None;
         }
-        let how = used(socket).ok_or("the guest reported the use of a socket that this process has not taken over")?;
+        let how = used(socket)
+            .ok_or("the guest reported the user of a socket that is neither a connection nor a datagram socket")?;
         let was_asked = *how == Use::Asked;
         *how = match (is_here, was_asked) {
             (true, _) => Use::Here,

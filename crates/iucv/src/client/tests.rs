@@ -234,8 +234,8 @@ fn events_of_unknown_sockets_end_the_attachment() {
         (7, Event::Made { local: local() }, "a socket that does not exist, socket 7"),
         (7, Event::Gone, "a socket that does not exist"),
         (0, Event::Made { local: local() }, "a socket that already exists, socket 0"),
-        (0, Event::Refused { why: ErrorKind::AddrInUse }, "a refusal for a socket that already exists"),
-        (0, Event::Gone, "the end of a socket that the application did not release"),
+        (0, Event::Refused { why: ErrorKind::AddrInUse }, "refused to create a socket that already exists"),
+        (0, Event::Gone, "the end of a socket that the application did not close"),
         (0, Event::Datagram { from: remote(), bytes: vec![1], at: None, delivery: None }, "a datagram event"),
         (0, Event::Group { failure: None }, "a datagram event"),
         (0, Event::TooLong, "a datagram event"),
@@ -243,12 +243,12 @@ fn events_of_unknown_sockets_end_the_attachment() {
         (
             GUEST_NUMBERS,
             Event::Incoming { listener: 0, local: local(), remote: remote() },
-            "a connection for a socket that does not listen",
+            "a connection to a socket that does not listen",
         ),
         (
             GUEST_NUMBERS,
             Event::Incoming { listener: 9, local: local(), remote: remote() },
-            "a connection for a socket that does not listen",
+            "a connection to a socket that does not listen",
         ),
         (1, Event::Incoming { listener: 0, local: local(), remote: remote() }, "a socket number that is not allowed"),
     ];
@@ -259,7 +259,7 @@ fn events_of_unknown_sockets_end_the_attachment() {
     }
     let mut fixture = Fixture::listening();
     fixture.send_event(0, &Event::Status(status()));
-    fixture.assert_ends("a connection state for a socket without a connection");
+    fixture.assert_ends("the state of a connection to a socket that is not a connection");
     let (mut fixture, socket) = Fixture::bound();
     fixture.send_event(0, &Event::Group { failure: None });
     assert!(fixture.application.change_datagrams(socket, DatagramChange::Loop(true)).is_ok());
@@ -341,7 +341,7 @@ fn times_of_sent_bytes_are_taken_in_their_order_and_only_a_limited_number_is_hel
     assert_eq!(fixture.application.take_send_time(socket).unwrap(), None);
     let mut listening = Fixture::listening();
     listening.send_event(0, &Event::SendTimes { times: vec![time(0)] });
-    listening.assert_ends("transmit times for a socket that does not send");
+    listening.assert_ends("transmit timestamps for a socket that cannot send");
 }
 
 #[test]
