@@ -67,7 +67,7 @@ impl fmt::Display for Confinement {
             Profile::Application => "no system calls that affect other processes",
         };
         let hidden = if self.hidden_from_start { "its first instruction" } else { "its start-up code" };
-        write!(f, "{filter}, hidden since {hidden}, ")?;
+        write!(f, "{filter}, protected from other processes since {hidden}, ")?;
         match &self.user_namespace {
             UserNamespace::Own => write!(f, "own user namespace"),
             UserNamespace::Inherited { why } => write!(f, "no own user namespace: {why}"),
@@ -192,7 +192,8 @@ mod tests {
     #[test]
     fn the_text_of_a_confinement_names_what_is_missing() {
         let full = Confinement { profile: Profile::Guest, hidden_from_start: true, user_namespace: UserNamespace::Own };
-        let text = "only the system calls that a guest needs, hidden since its first instruction, own user namespace";
+        let text = "only the system calls that a guest needs, protected from other processes since its first instruction, \
+                    own user namespace";
         assert_eq!(full.to_string(), text);
         let why = "Operation not permitted".to_owned();
         let less = Confinement {
@@ -200,7 +201,7 @@ mod tests {
             hidden_from_start: false,
             user_namespace: UserNamespace::Inherited { why },
         };
-        let text = "no system calls that affect other processes, hidden since its start-up code, \
+        let text = "no system calls that affect other processes, protected from other processes since its start-up code, \
                     no own user namespace: Operation not permitted";
         assert_eq!(less.to_string(), text);
     }

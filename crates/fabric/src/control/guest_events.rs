@@ -128,7 +128,7 @@ impl Control {
             GuestEvent::Lost { pair, why } => self.lost(name, pair, &why),
             GuestEvent::Account { records } => {
                 if !self.account(name, &records) {
-                    self.refuse(name, "the guest sent accounting records that it cannot have");
+                    self.refuse(name, "the guest sent invalid accounting records");
                 }
             }
             GuestEvent::PortLost { port, why } => self.switch_lost_port(name, &port, &why),

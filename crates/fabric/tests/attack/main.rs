@@ -355,7 +355,7 @@ fn a_guest_starts_from_the_original_program_and_inherits_nothing() {
     assert!(
         control
             .ask("confinement")
-            .starts_with("only the system calls that a guest needs, hidden since its first instruction")
+            .starts_with("only the system calls that a guest needs, protected from other processes since its first instruction")
     );
 }
 
@@ -367,7 +367,7 @@ fn a_process_started_by_the_control_program_can_start_confined_guests() {
     assert!(
         control
             .ask("confinement")
-            .starts_with("only the system calls that a guest needs, hidden since its first instruction")
+            .starts_with("only the system calls that a guest needs, protected from other processes since its first instruction")
     );
 }
 
@@ -426,7 +426,7 @@ fn guests_start_without_executable_memory_files_and_report_it() {
     assert!(
         control
             .ask("confinement")
-            .starts_with("only the system calls that a guest needs, hidden since its start-up code")
+            .starts_with("only the system calls that a guest needs, protected from other processes since its start-up code")
     );
     assert_eq!(control.ask("end"), "status 0");
 }
