@@ -124,10 +124,10 @@ reasons! {
         /// An echo request to a broadcast or IPv4 multicast address (RFC 1122 3.2.2.6).
         EchoToMany = "echo to many",
         /// An ICMP error does not quote a packet that this stack sent.
-        Quote = "quotes nothing of ours",
+        Quote = "quotes no packet of this stack",
         RateLimit = "rate limit",
         /// An ICMP error is not sent, because RFC 1122 3.2.2 or RFC 4443 2.4 (e) forbids errors about this kind of packet.
-        Forbidden = "no error about this",
+        Forbidden = "error not allowed",
     }
 }
 
@@ -163,7 +163,7 @@ reasons! {
         Memory = "buffers full",
         /// The connection is opening, and the segment does not acknowledge exactly the SYN of this stack.
         AckUnacceptable = "unacceptable acknowledgement",
-        AckUnsent = "acknowledges what was not sent",
+        AckUnsent = "acknowledges unsent data",
         /// The acknowledgement number is too old: it lies before SND.UNA by more than the largest window of the peer.
         AckOld = "old acknowledgement",
         NoAck = "no acknowledgement",
@@ -186,7 +186,7 @@ reasons! {
         AfterFin = "behind the FIN",
         Closed = "closed",
         /// An ICMP error quotes a segment that is not outstanding (RFC 5927).
-        IcmpNotOutstanding = "ICMP about nothing outstanding",
+        IcmpNotOutstanding = "ICMP error about no outstanding segment",
         /// An ICMP error reports the MTU of a path, and the connection does not follow it (`IP_MTU_DISCOVER` of Linux).
         MtuIgnored = "path MTU ignored",
     }

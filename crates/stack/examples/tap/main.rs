@@ -264,7 +264,7 @@ fn open_devices(options: &Options, stack: &mut Stack) -> Result<Vec<Tap>, String
     for (index, option) in (0_u8..).zip(&options.devices) {
         let name = &option.name;
         let tap = Tap::open(option, options.tun, options.offload)
-            .map_err(|error| format!("cannot make {name}: {error}; it takes root, and a kernel with /dev/net/tun"))?;
+            .map_err(|error| format!("cannot make {name}: {error}; run tap as root, on a kernel with /dev/net/tun"))?;
         let medium = if options.tun { Medium::Ip } else { Medium::Ethernet(MacAddress([2, a, b, c, d, index])) };
         let agreed = Agreed { checksum_unfilled: options.offload, large_segments: options.offload };
         let config = DeviceConfig { medium, mtu: option.mtu, addresses: option.addresses.clone(), agreed };

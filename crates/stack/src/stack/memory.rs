@@ -88,7 +88,7 @@ impl<S: Storage> Stack<S> {
         Memory(vec![
             part("bytes of frames in device queues", queued, devices * DEVICE_QUEUE_BYTES_MAX, 1),
             part("bytes of packets to the stack itself", loopback, LOOPBACK_PACKETS_MAX * FRAME_BYTES_MAX, 1),
-            part("runs of sources", runs, devices * (2 * SOURCE_PREFIXES_MAX + 1), source::RUN_BYTES),
+            part("ranges of source addresses", runs, devices * (2 * SOURCE_PREFIXES_MAX + 1), source::RUN_BYTES),
             part("neighbours", ip.neighbours.len(), NEIGHBOURS_MAX, neighbour::ENTRY_BYTES),
             part("bytes that wait for neighbours", ip.neighbours.waiting_bytes, NEIGHBOUR_QUEUE_BYTES_MAX, 1),
             part("path MTUs", ip.path_mtus.len(), PATH_MTUS_MAX, path_mtu::ENTRY_BYTES),

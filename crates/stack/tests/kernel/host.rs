@@ -35,7 +35,7 @@ fn printed(text: &str, words: &str) -> u64 {
 /// neighbour was known, is dropped with a reason that says no more than that.
 fn assert_understood(text: &str) {
     const REASONS: [&str; 8] =
-        ["bad ", "truncated", "unknown", "martian", "no route", "too ", "timestamp", "what was not sent"];
+        ["bad ", "truncated", "unknown", "martian", "no route", "too ", "timestamp", "unsent data"];
     let mut dropped = text.lines().filter(|line| line.starts_with("dropped:"));
     assert!(!dropped.any(|line| REASONS.iter().any(|reason| line.contains(reason))), "{text}");
     assert!(!text.contains("did not take"), "{text}");
