@@ -15,8 +15,8 @@ pub(crate) struct DoctorArgs {
     /// Add known CPU costs, and check that siga measures them correctly. The calibration takes one to three minutes.
     #[arg(long, conflicts_with = "clean")]
     calibrate: bool,
-    /// Clean up after a crash of siga: end orphaned processes, remove copies of the siga program that runs on
-    /// other hosts left here, and remove incomplete files and lines in runs/.
+    /// Clean up after a crash of siga: end orphaned processes, remove copies of siga's program file that other
+    /// hosts put here for a run, and remove incomplete files and lines in runs/.
     #[arg(long)]
     clean: bool,
     /// Observe the host for this number of seconds, then estimate the smallest difference that siga can detect

@@ -77,7 +77,7 @@ impl Calibration {
         undecided.extend(noisy.map(|absent| format!("{} by {}", absent.planted_in, absent.way)));
         if !off.is_empty() {
             return Err(Error::incomplete(format!(
-                "siga added known CPU costs, but measured these of them with an error of more than 5%: {}",
+                "siga measured some of the added CPU costs with an error of more than 5%: {}",
                 off.join(", ")
             ))
             .hint("on this host, CPU times of these components, measured by these methods, are wrong by the ratio in brackets"));

@@ -127,7 +127,8 @@ pub(super) fn calibration(calibration: &Calibration) -> String {
     let _ = writeln!(
         out,
         "siga added known CPU costs to {} {}, with {} s per trial. Each round measures each cost twice: small and large.\n\
-         The columns `planted` and `recovered` show the difference between the two, in microseconds per transaction.\n",
+         The columns `planted` and `recovered` show the difference between the large and the small cost, \
+         in microseconds per transaction.\n",
         calibration.path, calibration.workload, calibration.seconds
     );
     let _ = writeln!(
@@ -175,7 +176,7 @@ fn verdict(calibration: &Calibration) -> String {
         (0, 0) => "Every accounting method measured the planted costs correctly.".into(),
         (0, undecided) => {
             format!(
-                "siga added {all} known CPU costs. It could not determine {undecided} of them within 5%, because other \
+                "siga added {all} known CPU costs. siga could not determine {undecided} of them within 5%, because other \
                 load on this host is too high."
             )
         }

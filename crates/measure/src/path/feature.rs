@@ -114,7 +114,7 @@ fn refusal(feature: Feature, error: &io::Error) -> String {
             "this kernel does not support AES-GCM (module gcm), or lacks the module".to_owned()
         }
         Some(errno) if errno == unknown => "this kernel lacks the module".to_owned(),
-        Some(_) | None => format!("the kernel refuses it: {error}"),
+        Some(_) | None => format!("the kernel refuses this feature: {error}"),
     }
 }
 
@@ -203,6 +203,6 @@ mod tests {
         assert_eq!(of(Feature::Bonding, libc::EOPNOTSUPP), "this kernel lacks the module");
         assert_eq!(of(Feature::Esp6, libc::EPROTONOSUPPORT), "this kernel lacks the module");
         assert!(of(Feature::Esp4, libc::ENOSYS).starts_with("this kernel does not support AES-GCM"));
-        assert!(of(Feature::Netem, libc::EPERM).starts_with("the kernel refuses it: Operation not permitted"));
+        assert!(of(Feature::Netem, libc::EPERM).starts_with("the kernel refuses this feature: Operation not permitted"));
     }
 }
