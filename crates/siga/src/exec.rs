@@ -147,7 +147,7 @@ pub(crate) fn run(args: &ExecArgs) -> Result<()> {
 fn enter_beside(network: &Name, place: &Name, command: &[OsString], refused: Error) -> Result<()> {
     let why = refused.message().to_owned();
     if is_port(network, place) {
-        note(&format!("siga: {why}; it runs in a network namespace at port {place}"));
+        note(&format!("siga: {why}; the program runs in a network namespace at port {place}"));
         return netns::enter(network, place, None, command, Instant::now());
     }
     let mut client = Client::connect(network)?;
@@ -157,7 +157,8 @@ fn enter_beside(network: &Name, place: &Name, command: &[OsString], refused: Err
         let addresses: Vec<String> = reserved.port.addresses.iter().map(|own| own.addr().to_string()).collect();
         let addresses = if addresses.is_empty() { "no address".to_owned() } else { addresses.join(" and ") };
         note(&format!(
-            "siga: {why}; it runs in a network namespace at port {} of {lan} with {addresses}, not with the addresses of guest {place}",
+            "siga: {why}; the program runs in a network namespace at port {} of {lan} with {addresses}, \
+             not with the addresses of guest {place}",
             reserved.port.name
         ));
         return netns::enter_reserved(reserved, network, None, command);

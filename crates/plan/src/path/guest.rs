@@ -168,7 +168,7 @@ impl GuestPath {
                 "siga's network: applications of two guests on a Guest LAN of type HiperSockets, over IUCV"
             }
             (Medium::GuestlanHipers, true, Attach::Iucv) => {
-                "siga's network: guestlan-hipers-routed, client and server are applications of the guests, over IUCV"
+                "siga's network: the path guestlan-hipers-routed; client and server are applications of the guests, over IUCV"
             }
             (Medium::GuestlanHipers, false, _) => "siga's network: two guests on a Guest LAN of type HiperSockets",
             (Medium::GuestlanHipers, true, _) => {
@@ -178,7 +178,7 @@ impl GuestPath {
                 "siga's network: applications of two guests on a Guest LAN of type QDIO, over IUCV"
             }
             (Medium::GuestlanQdio, true, Attach::Iucv) => {
-                "siga's network: guestlan-qdio-routed, client and server are applications of the guests, over IUCV"
+                "siga's network: the path guestlan-qdio-routed; client and server are applications of the guests, over IUCV"
             }
             (Medium::GuestlanQdio, false, _) => "siga's network: two guests on a Guest LAN of type QDIO",
             (Medium::GuestlanQdio, true, _) => {
@@ -192,7 +192,7 @@ impl GuestPath {
                 "siga's network: applications of two guests on a virtual switch, over IUCV"
             }
             (Medium::Vswitch, true, Attach::Iucv) => {
-                "siga's network: vswitch-routed, client and server are applications of the guests, over IUCV"
+                "siga's network: the path vswitch-routed; client and server are applications of the guests, over IUCV"
             }
             (Medium::Vswitch, false, Attach::Mixed) => {
                 "siga's network: a guest and a network namespace (the kernel's stack) on a virtual switch"

@@ -148,7 +148,7 @@ fn verdict(tables: &[PublishedTable]) -> Markup {
         }
         p {
             (regenerated) " of " (cells) " numbers of the tables are exactly those that siga computes from counters. siga has \
-             read or inferred these counters from the tables themselves. This shows that siga's arithmetic is that of the \
+             read or inferred these counters from the tables themselves. The agreement shows that siga's arithmetic is that of the \
              reports; it does not repeat their measurements. Each column is one run, so there are no intervals."
         }
     }

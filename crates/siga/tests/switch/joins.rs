@@ -147,7 +147,7 @@ fn a_program_on_a_port_runs_in_a_namespace_and_one_on_a_guest_does_not() {
     let beside = exec(&[], "one", &setuid);
     let said = text(&beside);
     assert!(beside.status.success() && said.contains("inet 10.0.3.1"), "{said}");
-    assert!(said.contains("setuid") && said.contains("it runs in a network namespace at port pod-"), "{said}");
+    assert!(said.contains("setuid") && said.contains("the program runs in a network namespace at port pod-"), "{said}");
     let refused = exec(&["--tier", "preload"], "one", &setuid);
     assert!(!refused.status.success() && text(&refused).contains("setuid"), "{}", text(&refused));
     let of_host = exec(&[], "one", &["ip", "-o", "link"]);
