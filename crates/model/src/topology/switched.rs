@@ -314,7 +314,7 @@ fn port(network: &NetworkEntry, entry: &PortEntry, kind: NetworkKind) -> Result<
         (None, None) => Where::Joins,
         (Some(_), Some(_)) => {
             return Err(Error::usage("a port can have only one of the keys `netns` and `pid`").hint(
-                "write netns = \"NAME\" (`ip netns` lists the names) or pid = NUMBER; or neither, for `siga netns`",
+                "write netns = \"NAME\" (`ip netns` lists the names) or pid = NUMBER; omit both keys for `siga netns`",
             ));
         }
     };
