@@ -69,8 +69,9 @@ impl Control {
             match self.existence(&network) {
                 Existence::Transient if !has_process && !starts => self.start_guest(&network),
                 Existence::Ended if has_process => {
-                    self.log
-                        .line(&format!("network {network} ends, because its owner and all its other guests have ended"));
+                    self.log.line(&format!(
+                        "network {network} ends, because its owner and all its other guests have ended"
+                    ));
                     self.send_order(&network, &Order::Stop, Vec::new());
                 }
                 Existence::Persistent | Existence::Transient | Existence::Orphaned | Existence::Ended => {}

@@ -47,9 +47,7 @@ impl fmt::Display for ApplicationViolation {
             Self::NoDatagrams(socket) => ("the application used a socket that cannot send a datagram", socket),
             Self::NoGroups(socket) => ("the application used a socket that cannot join a group", socket),
             Self::NoPool(socket) => ("the application used a socket that is not a shared listener", socket),
-            Self::NothingToGiveUp(socket) => {
-                ("the application closed a socket that does not exist", socket)
-            }
+            Self::NothingToGiveUp(socket) => ("the application closed a socket that does not exist", socket),
             Self::Accepted(socket) => ("the application reported more connections accepted than announced", socket),
             Self::Consumed(socket) => ("the application reported more bytes consumed than announced", socket),
             Self::Extents(socket) => ("the application sent extents outside the arena", socket),

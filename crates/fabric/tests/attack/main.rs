@@ -352,11 +352,9 @@ fn a_guest_starts_from_the_original_program_and_inherits_nothing() {
         control.ask("inherited"),
         "open [\"0\", \"1\", \"2\", \"3\", \"4\"] ignored 0000000000001000 blocked 0000000000000000 variables 0 in \"/\" leader true"
     );
-    assert!(
-        control
-            .ask("confinement")
-            .starts_with("only the system calls that a guest needs, protected from other processes since its first instruction")
-    );
+    assert!(control.ask("confinement").starts_with(
+        "only the system calls that a guest needs, protected from other processes since its first instruction"
+    ));
 }
 
 #[test]
@@ -364,11 +362,9 @@ fn a_process_started_by_the_control_program_can_start_confined_guests() {
     let stage = Stage::new();
     let mut control = stage.control("starter");
     control.victim();
-    assert!(
-        control
-            .ask("confinement")
-            .starts_with("only the system calls that a guest needs, protected from other processes since its first instruction")
-    );
+    assert!(control.ask("confinement").starts_with(
+        "only the system calls that a guest needs, protected from other processes since its first instruction"
+    ));
 }
 
 #[test]
@@ -423,11 +419,9 @@ fn guests_start_without_executable_memory_files_and_report_it() {
     }
     assert!(control.ask("exposed").contains("denied"));
     control.victim();
-    assert!(
-        control
-            .ask("confinement")
-            .starts_with("only the system calls that a guest needs, protected from other processes since its start-up code")
-    );
+    assert!(control.ask("confinement").starts_with(
+        "only the system calls that a guest needs, protected from other processes since its start-up code"
+    ));
     assert_eq!(control.ask("end"), "status 0");
 }
 

@@ -124,9 +124,7 @@ impl Client {
             | Event::Offer
             | Event::NoneWaiting
             | Event::Withdrawn
-            | Event::SendTimes { .. } => {
-                Err("the guest sent a datagram socket an event for another type of socket")
-            }
+            | Event::SendTimes { .. } => Err("the guest sent a datagram socket an event for another type of socket"),
         }
     }
 

@@ -203,6 +203,8 @@ mod tests {
         assert_eq!(of(Feature::Bonding, libc::EOPNOTSUPP), "this kernel lacks the module");
         assert_eq!(of(Feature::Esp6, libc::EPROTONOSUPPORT), "this kernel lacks the module");
         assert!(of(Feature::Esp4, libc::ENOSYS).starts_with("this kernel does not support AES-GCM"));
-        assert!(of(Feature::Netem, libc::EPERM).starts_with("the kernel refuses this feature: Operation not permitted"));
+        assert!(
+            of(Feature::Netem, libc::EPERM).starts_with("the kernel refuses this feature: Operation not permitted")
+        );
     }
 }
