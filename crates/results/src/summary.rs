@@ -130,6 +130,14 @@ pub fn reduce(run: &Run, method: Option<AccountingMethod>) -> Result<Reduced> {
     Ok(Reduced { disturbance, cells, skipped })
 }
 
+/// Adds one trial with a flaw to the flaws and their numbers of trials.
+fn count(flags: &mut Vec<(String, usize)>, words: String) {
+    match flags.iter_mut().find(|(other, _)| *other == words) {
+        Some((_, count)) => *count += 1,
+        None => flags.push((words, 1)),
+    }
+}
+
 /// Minimum Jain's index at which the pairs of a trial count as sharing fairly.
 const FAIRNESS_LEAST: f64 = 0.9;
 
@@ -224,10 +232,7 @@ fn summarize(
         // "12 connections were reset" and "3 connections were reset" are the same flaw.
         let words = flag.trim_start_matches(|first: char| first.is_ascii_digit()).trim_start();
         let words = words.split(", from ").next().unwrap_or(words).split(": ").next().unwrap_or(words).to_owned();
-        match flags.iter_mut().find(|(other, _)| *other == words) {
-            Some((_, count)) => *count += 1,
-            None => flags.push((words, 1)),
-        }
+        count(&mut flags, words);
     }
     flags.extend(datagram_flags(trials));
     let unfair = trials.iter().filter(|trial| is_unfair(trial)).count();
@@ -238,7 +243,7 @@ fn summarize(
         ));
     }
     for reason in failures(run, cell) {
-        flags.push((format!("no figure: {}", reason.replace("\n  ", "; ")), 1));
+        count(&mut flags, format!("no figure: {}", reason.replace("\n  ", "; ")));
     }
     Ok(Summary {
         cell: cell.clone(),
