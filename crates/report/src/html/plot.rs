@@ -24,6 +24,8 @@ pub(super) enum Scale {
 
 /// Maximum number of steps between the ticks of an axis, so that the labels of the ticks fit on the screen of a phone.
 const TICKS_MAX: f64 = 5.0;
+/// Maximum number of ticks on a logarithmic axis, unless it has more powers of ten.
+const LOG_TICKS_MAX: usize = 6;
 
 impl Scale {
     /// Returns a linear scale from zero to a round number that is not below any of the values.
@@ -68,14 +70,9 @@ impl Scale {
             Self::Linear { high } => evenly(0.0, high),
             Self::Log { low, high } if high / low < 5.0 => evenly(low, high),
             Self::Log { low, high } => {
-                let leads: &[f64] = if high / low < 150.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
-                let mut decade = 10_f64.powf(low.log10().floor());
-                let mut ticks = Vec::new();
-                while decade <= high {
-                    ticks.extend(leads.iter().map(|lead| lead * decade).filter(|tick| (low..=high).contains(tick)));
-                    decade *= 10.0;
-                }
-                ticks
+                let few = |leads: &&[f64]| multiples(leads, low, high).len() <= LOG_TICKS_MAX;
+                let leads: [&[f64]; 2] = [&[1.0, 2.0, 5.0], &[1.0, 3.0]];
+                multiples(leads.into_iter().find(few).unwrap_or(&[1.0]), low, high)
             }
         }
     }
@@ -89,6 +86,17 @@ fn step(most: f64) -> f64 {
     let decade = 10_f64.powf((most / TICKS_MAX).log10().floor());
     let leads = [1.0, 2.0, 2.5, 5.0, 10.0];
     leads.map(|lead| lead * decade).into_iter().find(|step| most / step <= TICKS_MAX).unwrap_or(10.0 * decade)
+}
+
+/// Returns the multiples of powers of ten, with the given factors, from `low` to `high`.
+fn multiples(factors: &[f64], low: f64, high: f64) -> Vec<f64> {
+    let mut decade = 10_f64.powf(low.log10().floor());
+    let mut all = Vec::new();
+    while decade <= high {
+        all.extend(factors.iter().map(|factor| factor * decade).filter(|value| (low..=high).contains(value)));
+        decade *= 10.0;
+    }
+    all
 }
 
 /// Returns round values at equal distances from `low` to `high`.
@@ -185,7 +193,7 @@ mod tests {
             assert_eq!((linear(nothing).len(), linear(nothing)[5]), (6, 1.0), "nothing but zeros still has an axis");
         }
         assert_eq!(Scale::Log { low: 0.9, high: 1.15 }.ticks().len(), 6);
-        assert_eq!(Scale::Log { low: 9.0, high: 1_100.0 }.ticks(), [10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0]);
+        assert_eq!(Scale::Log { low: 9.0, high: 1_100.0 }.ticks(), [10.0, 30.0, 100.0, 300.0, 1_000.0]);
         assert_eq!(Scale::Log { low: 1.0, high: 10_000.0 }.ticks(), [1.0, 10.0, 100.0, 1_000.0, 10_000.0]);
         for (value, text) in [(0.0, "0"), (1.5, "1.5"), (100.0, "100"), (25_000.0, "25k"), (2e6, "2M"), (0.05, "0.05")]
         {
