@@ -6,12 +6,15 @@ use super::processes::{Started, used_by_all};
 use crate::clock::now_ns;
 use regex_lite::Regex;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::time::Timespec;
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, IoContext, Result};
 use siga_plan::command::server::Ready;
 use siga_results::record::{CommandRecord, ProcessCpu};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -73,7 +76,7 @@ impl Serving {
             let mut polled = vec![PollFd::new(&stdin, PollFlags::IN)];
             polled.extend(self.started.pipes().map(|end| PollFd::new(end, PollFlags::IN)));
             match poll(&mut polled, None) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => {
                     return Err(Error::environment(format!(
                         "the process that runs a server cannot wait for orders: {error}"
@@ -123,7 +126,7 @@ impl Serving {
             return addresses.iter().any(|address| TcpStream::connect_timeout(address, CONNECT_TIME_MAX).is_ok());
         }
         if let Some(file) = &ready.file {
-            return Path::new(file).exists();
+            return is_there(Path::new(file));
         }
         let matches = |bytes: &[u8]| regex.is_some_and(|regex| regex.is_match(&String::from_utf8_lossy(bytes)));
         self.started.output().into_iter().any(matches)
@@ -145,5 +148,43 @@ impl Serving {
         let last = if last.is_empty() { last } else { format!(": {last}") };
         Error::incomplete(format!("the server {} {what}{last}", self.started.program()))
             .hint("start the server by hand to see the reason; a server must stay in the foreground")
+    }
+}
+
+/// Returns whether a file exists. A UNIX socket must also accept connections, because a server that was killed leaves its socket behind.
+fn is_there(path: &Path) -> bool {
+    match path.metadata() {
+        Ok(file) if file.file_type().is_socket() => accepts(path),
+        found => found.is_ok(),
+    }
+}
+
+fn accepts(path: &Path) -> bool {
+    let Ok(address) = SocketAddrUnix::new(path) else { return false };
+    // The server may listen on a socket of any of these types.
+    [SocketType::STREAM, SocketType::SEQPACKET, SocketType::DGRAM].into_iter().any(|kind| {
+        let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None);
+        // `AGAIN` means that the queue of a listening socket is full.
+        socket.is_ok_and(|socket| matches!(connect(&socket, &address), Ok(()) | Err(Errno::AGAIN)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::{UnixDatagram, UnixListener};
+
+    #[test]
+    fn a_socket_without_a_server_is_not_there() {
+        let scratch = tempfile::tempdir().unwrap();
+        let [stream, datagram, file] = ["stream", "datagram", "file"].map(|name| scratch.path().join(name));
+        assert!(!is_there(&file));
+        std::fs::write(&file, "").unwrap();
+        assert!(is_there(&file));
+        let servers = (UnixListener::bind(&stream).unwrap(), UnixDatagram::bind(&datagram).unwrap());
+        assert!(is_there(&stream) && is_there(&datagram));
+        drop(servers);
+        assert!(stream.exists() && datagram.exists(), "the sockets stay behind");
+        assert!(!is_there(&stream) && !is_there(&datagram));
     }
 }

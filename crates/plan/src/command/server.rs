@@ -19,7 +19,7 @@ pub struct Ready {
     /// Standard output or standard error matches this regular expression.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
-    /// A file exists, such as a UNIX socket.
+    /// A file exists. If it is a UNIX socket, it must accept connections.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
 }
