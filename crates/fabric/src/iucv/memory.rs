@@ -269,7 +269,9 @@ impl Storage for Memory {
     fn retain(&mut self, at: usize, retained: &Arc<dyn Retained>, from: usize, len: usize) {
         match self {
             Self::Own(own) => own.retain(at, retained, from, len),
-            Self::Sent(_) | Self::Received(_) => unreachable!("what lies in arenas is not written to the stack"),
+            Self::Sent(_) | Self::Received(_) => {
+                unreachable!("only payload of the guest itself, not of an application, is written to the stack")
+            }
         }
     }
 
