@@ -1,7 +1,8 @@
 //! A run: measures the cells of a plan in rounds, and stores every finished trial before the next trial begins. A cell is a
 //! combination of path, workload, MTU, pairs and level. A trial is one timed measurement of a cell.
 //!
-//! A round measures each cell once, in a new random order, so that a slow change of the host's speed affects all cells alike.
+//! A round measures each cell once, in a new random order, so that a slow change of the host's speed affects all cells alike. Cells
+//! that are compared with each other, because they have the same workload and number of pairs, follow one another.
 //! Rounds continue until each cell has the number of trials that the plan requests. If the plan requests no number, rounds
 //! continue until every comparison of two cells is precise enough (`stop::unsettled`). They also end when the next round would
 //! exceed the plan's time budget.
@@ -34,7 +35,8 @@ use siga_results::record::{Skipped, TrialRecord};
 use siga_results::stats::adjust::trials_least;
 use siga_results::stop;
 use siga_results::store::{Run, Store};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 /// Estimated time that a trial needs in addition to warm-up and measurement: for building the path, connecting and ending. The
@@ -313,8 +315,12 @@ impl<'a> Course<'a> {
 
     /// Reports the end of a round, and whether the host disturbed it.
     fn report_round(&self, round: u32, so_far: &Run, watch: &mut dyn Watch) {
-        if let Some(words) = self.disturbance.round((self.session, round)) {
-            watch.note(&format!("siga leaves out round {}, because {words}", round + 1));
+        let slot = (self.session, round);
+        if let Some(words) = self.disturbance.round(slot) {
+            let trials = || so_far.trials.iter().filter(|trial| trial.slot() == slot);
+            let left_out = trials().filter(|trial| self.disturbance.is_in_disturbed_block(trial)).count();
+            let part = if left_out == trials().count() { String::new() } else { format!("{left_out} trials of ") };
+            watch.note(&format!("siga leaves out {part}round {}, because {words}", round + 1));
         }
         watch.round(so_far, &self.progress(round + 1));
     }
@@ -367,8 +373,9 @@ impl<'a> Course<'a> {
     fn rounds_most(&self) -> u32 {
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         let Some(trials) = self.plan.trials else { return count(limits::STOP_TRIALS_MAX) };
-        let decides = trials >= count(trials_least(1)) && !self.plan.smoke && self.disturbance.undisturbed() > 0;
-        let further = if decides { count(self.disturbance.disturbed()).min(trials / 2) } else { 0 };
+        let (least, most) = self.disturbance.undisturbed();
+        let decides = trials >= count(trials_least(1)) && !self.plan.smoke && most > 0;
+        let further = if decides { count(self.disturbance.rounds() - least).min(trials / 2) } else { 0 };
         trials.saturating_add(further)
     }
 
@@ -390,6 +397,8 @@ impl<'a> Course<'a> {
         // `mix` is necessary, because with seeds at a fixed distance, each round would draw the same random numbers as the
         // previous round, shifted by one.
         shuffle(&mut order, mix(self.plan.seed.unwrap_or(0)) ^ mix(u64::from(round) + 1));
+        let block = |index: &usize| (self.matrix.cells[*index].workload, self.matrix.cells[*index].clients);
+        join(&mut order, block);
         for index in order {
             if self.done.contains(&(index, round)) {
                 continue;
@@ -459,6 +468,16 @@ fn skip(skipped: Skipped, store: &mut Store, so_far: &mut Run, watch: &mut dyn W
 fn interrupted_error(so_far: &Run) -> Error {
     Error::incomplete("the run was interrupted; siga keeps the finished trials")
         .hint(format!("to continue the run, use `siga run --resume {}`", so_far.directory.display()))
+}
+
+/// Moves the members of each block next to each other, behind the first of them. Blocks, and the members of each block, keep their
+/// order.
+fn join<T: Copy, B: Eq + Hash>(order: &mut [T], block: impl Fn(&T) -> B) {
+    let mut blocks = HashMap::new();
+    for (at, one) in order.iter().enumerate() {
+        blocks.entry(block(one)).or_insert(at);
+    }
+    order.sort_by_key(|one| blocks.get(&block(one)).copied());
 }
 
 /// Shuffles `order` with the method of Fisher and Yates and random numbers from SplitMix64. So the result depends only on the

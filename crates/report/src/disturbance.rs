@@ -24,7 +24,7 @@ pub(super) struct Facts {
     pub(super) lost_attempts: u32,
     /// Names of the causes for which the trial is disturbed.
     pub(super) causes: Vec<&'static str>,
-    /// Whether the trial's round is left out.
+    /// Whether the trial is left out.
     pub(super) left_out: bool,
 }
 
@@ -40,7 +40,7 @@ pub(super) fn facts(trial: &TrialRecord, disturbance: &Disturbance) -> Option<Fa
         carrier_losses: host.carrier_losses,
         lost_attempts: host.lost_attempts,
         causes: disturbance.causes(trial).into_keys().map(|cause| cause.name()).collect(),
-        left_out: disturbance.leaves_out(trial.slot()),
+        left_out: disturbance.leaves_out(trial),
     })
 }
 

@@ -1,7 +1,8 @@
 //! Decides which rounds of a run the host disturbed, and says it in words (decision 027).
 //!
-//! A trial is disturbed if something else than the path used the CPUs, or if the path itself lost its network for a while. A round is
-//! disturbed if one of its trials is. Its trials are left out on all sides of every comparison, so that the choice of rounds favours
+//! A trial is disturbed if something else than the path used the CPUs, or if the path itself lost its network for a while. A *block* is
+//! the part of a round whose trials are compared with each other: those with the same workload and the same number of pairs. If one
+//! trial of a block is disturbed, the whole block is left out, on all sides of every comparison, so that the choice of trials favours
 //! no side. The rule looks at what the host did, never at rates or latencies.
 //!
 //! Records of earlier versions do not say what the host did, so their rounds count as undisturbed.
@@ -10,8 +11,10 @@ use crate::record::{Probe, Slot, TrialRecord};
 use crate::stats::adjust::trials_least;
 use crate::stats::lower_median;
 use crate::store::Run;
+use siga_plan::matrix::Cell;
+use siga_plan::work::Work;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Maximum share of the CPU time that the hypervisor may take from the host.
 const STEAL_MAX: f64 = 0.01;
@@ -70,11 +73,34 @@ impl Cause {
 /// the factor for `Probe`, and a number of times for the other causes.
 pub type Causes = BTreeMap<Cause, f64>;
 
-/// The disturbed rounds of a run.
+/// The blocks of one workload with one number of pairs.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Blocks {
+    /// The rounds that have a trial of this workload.
+    rounds: BTreeSet<Slot>,
+    /// The rounds in which such a trial is disturbed.
+    disturbed: BTreeSet<Slot>,
+}
+
+impl Blocks {
+    fn undisturbed(&self) -> usize {
+        self.rounds.len() - self.disturbed.len()
+    }
+
+    /// Returns whether no verdict is possible: no block is undisturbed, or the run has enough rounds for a verdict, but too few of
+    /// the blocks are undisturbed.
+    fn forbid_verdict(&self) -> bool {
+        let (least, left) = (trials_least(1), self.undisturbed());
+        !self.disturbed.is_empty() && left < least && (left == 0 || self.rounds.len() >= least)
+    }
+}
+
+/// The disturbed rounds and blocks of a run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Disturbance {
     rounds: usize,
     disturbed: BTreeMap<Slot, Causes>,
+    blocks: HashMap<(Work, u32), Blocks>,
     usual: Option<Probe>,
 }
 
@@ -83,7 +109,13 @@ impl Disturbance {
     pub fn of(trials: &[TrialRecord]) -> Self {
         let mut all = Self { usual: usual(trials), ..Self::default() };
         for trial in trials {
-            for (cause, extent) in all.causes(trial) {
+            let causes = all.causes(trial);
+            let blocks = all.blocks.entry(key(&trial.cell)).or_default();
+            blocks.rounds.insert(trial.slot());
+            if !causes.is_empty() {
+                blocks.disturbed.insert(trial.slot());
+            }
+            for (cause, extent) in causes {
                 let most = all.disturbed.entry(trial.slot()).or_default().entry(cause).or_default();
                 *most = most.max(extent);
             }
@@ -135,9 +167,10 @@ impl Disturbance {
         self.disturbed.len()
     }
 
-    /// Returns the number of undisturbed rounds.
-    pub fn undisturbed(&self) -> usize {
-        self.rounds - self.disturbed.len()
+    /// Returns the smallest and the largest number of undisturbed blocks that a workload has.
+    pub fn undisturbed(&self) -> (usize, usize) {
+        let numbers = || self.blocks.values().map(Blocks::undisturbed);
+        (numbers().min().unwrap_or(0), numbers().max().unwrap_or(0))
     }
 
     /// Returns whether a round is disturbed.
@@ -156,25 +189,29 @@ impl Disturbance {
         Some(causes.iter().map(|(cause, extent)| cause.words(*extent)).collect::<Vec<_>>().join("; "))
     }
 
-    /// Returns whether the trials of a round are left out. If every round is disturbed, none is left out, so that the report has
-    /// figures. They carry no verdict.
-    pub fn leaves_out(&self, slot: Slot) -> bool {
-        self.undisturbed() > 0 && self.is_disturbed(slot)
+    /// Returns whether the block of a trial is disturbed.
+    pub fn is_in_disturbed_block(&self, trial: &TrialRecord) -> bool {
+        self.blocks.get(&key(&trial.cell)).is_some_and(|blocks| blocks.disturbed.contains(&trial.slot()))
     }
 
-    /// Returns whether the run allows no verdict because of its disturbed rounds: no round is undisturbed, or the run has enough
-    /// rounds for a verdict, but too few of them are undisturbed.
+    /// Returns whether a trial is left out. If every block of a workload is disturbed, none is left out, so that the report has
+    /// figures. They carry no verdict.
+    pub fn leaves_out(&self, trial: &TrialRecord) -> bool {
+        self.is_in_disturbed_block(trial)
+            && self.blocks.get(&key(&trial.cell)).is_some_and(|blocks| blocks.undisturbed() > 0)
+    }
+
+    /// Returns whether no workload of the run can have a verdict, because too few blocks are undisturbed.
     pub fn forbids_verdict(&self) -> bool {
-        let (least, left) = (trials_least(1), self.undisturbed());
-        self.disturbed() > 0 && left < least && (left == 0 || self.rounds >= least)
+        !self.blocks.is_empty() && self.blocks.values().all(Blocks::forbid_verdict)
     }
 
     /// Returns the run without the trials that are left out.
     pub fn kept<'a>(&self, run: &'a Run) -> Cow<'a, Run> {
-        if self.undisturbed() == 0 || self.disturbed() == 0 {
+        if !run.trials.iter().any(|trial| self.leaves_out(trial)) {
             return Cow::Borrowed(run);
         }
-        let trials = run.trials.iter().filter(|trial| !self.leaves_out(trial.slot())).cloned().collect();
+        let trials = run.trials.iter().filter(|trial| !self.leaves_out(trial)).cloned().collect();
         Cow::Owned(Run {
             directory: run.directory.clone(),
             plan: run.plan.clone(),
@@ -188,7 +225,7 @@ impl Disturbance {
         })
     }
 
-    /// Returns what disturbed the rounds, how many they were, and from which rounds the figures are. `None` if no round is disturbed.
+    /// Returns what disturbed the rounds, how many they were, and from how many rounds the figures are. `None` if no round is disturbed.
     /// The result has no capital letter and no full stop.
     pub fn words(&self) -> Option<String> {
         if self.disturbed.is_empty() {
@@ -202,17 +239,34 @@ impl Disturbance {
         });
         let said = said.collect::<Vec<_>>().join("; ");
         let figures = match self.undisturbed() {
-            0 => "all figures come from disturbed rounds".to_owned(),
-            left => format!("siga uses only the other {left}"),
+            (_, 0) => "all figures come from disturbed rounds".to_owned(),
+            (least, most) if least == most && most + self.disturbed.len() == rounds => {
+                format!("siga uses only the other {most}")
+            }
+            (least, most) => {
+                let number = if least == most { most.to_string() } else { format!("{least} to {most}") };
+                format!("siga uses only the undisturbed rounds of each workload ({number})")
+            }
         };
         Some(format!("{said}; {figures}"))
     }
 
-    /// Returns the reason why there is no verdict; `None` if there may be one. The result has no capital letter and no full stop.
+    /// Returns the reason why no workload of the run has a verdict; `None` if one may have. The result has no capital letter and no
+    /// full stop.
     pub fn no_verdict(&self) -> Option<String> {
         let words = self.words().filter(|_| self.forbids_verdict())?;
-        let (left, least) = (self.undisturbed(), trials_least(1));
+        let (least, (_, left)) = (trials_least(1), self.undisturbed());
         Some(format!("{words}; a verdict needs at least {least} undisturbed rounds, but the run has {left}"))
+    }
+
+    /// Returns the reason why the workload of a cell has no verdict; `None` if it may have one. The result has no capital letter and
+    /// no full stop.
+    pub fn no_verdict_of(&self, cell: &Cell) -> Option<String> {
+        let blocks = self.blocks.get(&key(cell)).filter(|blocks| blocks.forbid_verdict())?;
+        let (words, least, left) = (self.words()?, trials_least(1), blocks.undisturbed());
+        let all = self.undisturbed() == (left, left);
+        let owner = if all { "the run" } else { "this workload" };
+        Some(format!("{words}; a verdict needs at least {least} undisturbed rounds, but {owner} has {left}"))
     }
 
     /// Returns a sentence about the disturbed rounds for the begin of a report; an empty string if no round is disturbed.
@@ -223,6 +277,11 @@ impl Disturbance {
             (None, None) => String::new(),
         }
     }
+}
+
+/// Returns what the trials of a block have in common.
+fn key(cell: &Cell) -> (Work, u32) {
+    (cell.workload, cell.clients)
 }
 
 /// Returns which share of the CPU time of a trial's hosts `ns` is.

@@ -70,10 +70,10 @@ pub fn unsettled(run: &Run, cells: &[Cell]) -> HashSet<Cell> {
     let rounds = Rounds::new(run);
     let comparisons = pairs(&run.levels, cells);
     let least = needed_by(&run.plan, &comparisons, cells).trials;
-    // If most rounds are disturbed, no interval can settle a comparison.
-    let undecidable = rounds.disturbance.forbids_verdict();
     let mut open: HashSet<Cell> = HashSet::new();
     for (base, new) in comparisons.iter().flatten() {
+        // If most rounds are disturbed, no interval can settle a comparison.
+        let undecidable = rounds.disturbance.no_verdict_of(base).is_some();
         if undecidable || !is_settled(&rounds.of(base).beside(rounds.of(new)), least) {
             open.extend([base.clone(), new.clone()]);
         }

@@ -152,6 +152,13 @@ fn an_order_follows_from_its_seed_and_holds_every_cell() {
 }
 
 #[test]
+fn cells_that_are_compared_follow_one_another() {
+    let mut order = [5, 2, 9, 4, 3, 8, 1];
+    join(&mut order, |one| one % 3);
+    assert_eq!(order, [5, 2, 8, 9, 3, 4, 1]);
+}
+
+#[test]
 fn the_estimate_follows_trials_or_the_budget() {
     let mut plan = Plan::default();
     let matrix = plan.matrix().unwrap();

@@ -139,8 +139,15 @@ pub(super) fn charts(shown: &ShownRun<'_>) -> Vec<Figure> {
         return Vec::new();
     }
     let words = |slot: Slot| match disturbance.round(slot) {
-        Some(cause) if disturbance.leaves_out(slot) => format!("left out: {cause}"),
-        Some(cause) => format!("disturbed: {cause}"),
+        Some(cause) => {
+            let trials = || shown.run.trials.iter().filter(|trial| trial.slot() == slot);
+            let done = match trials().filter(|trial| disturbance.leaves_out(trial)).count() {
+                0 => "disturbed",
+                some if some < trials().count() => "partly left out",
+                _ => "left out",
+            };
+            format!("{done}: {cause}")
+        }
         None => String::new(),
     };
     let words: Vec<String> = rounds.iter().map(|(slot, _)| words(*slot)).collect();

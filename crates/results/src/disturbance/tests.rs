@@ -64,7 +64,7 @@ fn a_round_is_left_out_as_a_whole() {
         trials.extend([trial("veth", round, host), trial("veth-routed", round, HostRecord::default())]);
     }
     let seen = Disturbance::of(&trials);
-    assert_eq!((seen.rounds(), seen.disturbed(), seen.undisturbed()), (16, 5, 11));
+    assert_eq!((seen.rounds(), seen.disturbed(), seen.undisturbed()), (16, 5, (11, 11)));
     let words = "the hypervisor took 12% of the CPU time in 5 of 16 rounds; siga uses only the other 11";
     assert_eq!(seen.words().as_deref(), Some(words));
     assert_eq!(seen.sentence(), format!("Disturbed: {words}."));
@@ -72,6 +72,36 @@ fn a_round_is_left_out_as_a_whole() {
     let kept = seen.kept(&run);
     assert_eq!(kept.trials.len(), 22);
     assert!(kept.trials.iter().all(|trial| trial.round % 3 != 1), "both sides lose the round");
+}
+
+#[test]
+fn a_workload_loses_only_the_blocks_in_which_it_was_disturbed() {
+    let mut trials = Vec::new();
+    for round in 0..9 {
+        for clients in [1, 10] {
+            for path in ["veth", "bridge"] {
+                // The host disturbs one path, with one pair in rounds 0 to 4, and with ten pairs in rounds 3 to 5.
+                let busy = path == "veth" && if clients == 1 { round < 4 } else { (3..6).contains(&round) };
+                let mut trial = trial(path, round, if busy { steal(240) } else { HostRecord::default() });
+                trial.cell.clients = clients;
+                trials.push(trial);
+            }
+        }
+    }
+    let seen = Disturbance::of(&trials);
+    assert_eq!((seen.rounds(), seen.disturbed(), seen.undisturbed()), (9, 6, (5, 6)));
+    let words = "the hypervisor took 12% of the CPU time in 6 of 9 rounds; siga uses only the undisturbed rounds of each \
+                 workload (5 to 6)";
+    assert_eq!((seen.words().as_deref(), seen.no_verdict()), (Some(words), None));
+    let left: Vec<usize> = [1, 10]
+        .map(|clients| trials.iter().filter(|trial| trial.cell.clients == clients && !seen.leaves_out(trial)).count())
+        .into();
+    assert_eq!(left, [10, 12], "both paths lose the block");
+    let reason = |clients: u32| {
+        seen.no_verdict_of(&trials.iter().find(|trial| trial.cell.clients == clients).expect("a trial").cell)
+    };
+    let missing = "; a verdict needs at least 6 undisturbed rounds, but this workload has 5";
+    assert_eq!((reason(1), reason(10)), (Some(format!("{words}{missing}")), None));
 }
 
 #[test]
@@ -87,14 +117,17 @@ fn too_few_undisturbed_rounds_allow_no_verdict() {
          verdict needs at least 6 undisturbed rounds, but the run has 5."
     );
     let all = run(12, 12);
-    assert!(all.forbids_verdict() && !all.leaves_out((0, 3)), "the report still has figures");
+    assert!(all.forbids_verdict() && !all.leaves_out(&trial("veth", 3, others(1_240))), "the report still has figures");
     assert!(
         all.sentence().contains("in 12 of 12 rounds; all figures come from disturbed rounds"),
         "{}",
         all.sentence()
     );
     let short = run(1, 3);
-    assert!(!short.forbids_verdict() && short.leaves_out((0, 0)), "three rounds allow no verdict in any case");
+    assert!(
+        !short.forbids_verdict() && short.leaves_out(&trial("veth", 0, others(1_240))),
+        "three rounds allow no verdict in any case"
+    );
     assert_eq!(
         run(3, 3).sentence(),
         "No verdict: processes outside the run used 62% of the CPU time in 3 of 3 rounds; all figures come from disturbed \
@@ -106,7 +139,8 @@ fn too_few_undisturbed_rounds_allow_no_verdict() {
 #[test]
 fn a_record_without_the_hosts_figures_is_undisturbed() {
     let old: Vec<_> = (0..8).map(|round| crate::testing::trial("veth", round, 700, None)).collect();
-    assert_eq!(Disturbance::of(&old), Disturbance { rounds: 8, ..Disturbance::default() });
+    let seen = Disturbance::of(&old);
+    assert_eq!((seen.rounds(), seen.disturbed(), seen.undisturbed()), (8, 0, (8, 8)));
 }
 
 mod simulation;

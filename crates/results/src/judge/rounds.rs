@@ -21,7 +21,7 @@ pub(crate) struct Trials<'a> {
     pub(crate) sound: BTreeMap<Slot, &'a TrialRecord>,
     /// Trials with a flaw.
     pub(crate) flawed: Vec<&'a TrialRecord>,
-    /// Number of trials that are left out, because the host disturbed their round.
+    /// Number of trials that are left out, because the host disturbed their block.
     pub(crate) disturbed: usize,
 }
 
@@ -31,7 +31,7 @@ impl<'a> Rounds<'a> {
         let disturbance = Disturbance::of(&run.trials);
         for trial in &run.trials {
             let trials = cells.entry(&trial.cell).or_default();
-            if disturbance.leaves_out(trial.slot()) {
+            if disturbance.leaves_out(trial) {
                 trials.disturbed += 1;
             } else if trial.flags.is_empty() {
                 trials.sound.entry(trial.slot()).or_insert(trial);
@@ -52,7 +52,7 @@ impl<'a> Rounds<'a> {
 }
 
 impl<'a> Trials<'a> {
-    /// Returns the number of trials from undisturbed rounds, sound and flawed.
+    /// Returns the number of trials from undisturbed blocks, sound and flawed.
     pub(crate) fn count(&self) -> usize {
         self.sound.len() + self.flawed.len()
     }

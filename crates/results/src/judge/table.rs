@@ -88,6 +88,11 @@ impl<'a> Side<'a> {
         twins.find(measured).map(|twin| Ok(self.sample(&twin)?.values)).transpose()
     }
 
+    /// Returns the reason why disturbed rounds allow no verdict on a cell.
+    fn no_verdict(&self, cell: &Cell) -> Option<String> {
+        self.figures.rounds().disturbance.no_verdict_of(cell)
+    }
+
     /// Returns the first flaw of a cell's trials, or a note that there are no trials.
     fn flaw(&self, cell: &Cell) -> &str {
         let flawed = &self.figures.rounds().of(cell).flawed;
@@ -131,14 +136,14 @@ pub(super) fn compare(
     let hosts: Vec<String> = environment.iter().filter(|one| one.matters).map(ToString::to_string).collect();
     let emulated = [base.run, new.run].into_iter().any(|run| run.environment.is_emulated());
     let disturbed = disturbed(subject, &base, &new);
-    let no_verdict = disturbed.iter().find_map(|(_, disturbance)| disturbance.no_verdict());
     let mut table = Table { subject, drafts: Vec::new(), means: Means::default(), skipped };
     for (own, other) in pairs {
         let obstacle = match hosts.as_slice() {
             _ if emulated => Some(EMULATED.to_owned()),
-            _ if no_verdict.is_some() => no_verdict.clone(),
-            [] => settings::obstacle((base.run, own), (new.run, other), subject),
-            _ => Some(hosts.join("; ")),
+            differences => base.no_verdict(own).or_else(|| new.no_verdict(other)).or_else(|| match differences {
+                [] => settings::obstacle((base.run, own), (new.run, other), subject),
+                _ => Some(hosts.join("; ")),
+            }),
         };
         table.add((&base, own), (&new, other), obstacle)?;
     }
