@@ -18,7 +18,7 @@ pub(super) const TITLE: &str = "Effect of each driver feature";
 
 /// The explanation of the table's entries.
 pub(super) const LEGEND: &str = "\
-Each ratio compares a level without the feature (or with it) with the unchanged level; its 95% interval and verdict follow.
+Each ratio divides a level in which the feature is off (or on) by the unchanged level; its 95% interval and verdict follow.
 A feature helps if figures are worse without it or better with it. CPU is the CPU time of the whole system per unit; less is better.";
 
 /// The metrics for which the table has rows, with the names of the rows.
