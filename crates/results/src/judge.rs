@@ -70,7 +70,7 @@ pub fn runs_varying(base: &Run, new: &Run, vary: &[Vary]) -> Result<Comparison> 
             "{} and {} are the same run, so there is nothing to compare",
             names[0], names[1]
         ))
-        .hint("to compare a setting with itself, measure it twice: `siga run --level plain,aa`"));
+        .hint("to see how much two measurements of one setting differ, use `siga run --level plain,aa`: the level `aa` is a copy of `plain`"));
     }
     if pairs.is_empty() {
         let first = |cells: &[Cell]| cells.first().map_or("no trial".to_owned(), ToString::to_string);
@@ -154,7 +154,7 @@ pub fn shown(run: &Run) -> Result<Vec<Comparison>> {
 fn within_run(run: &Run, subject: Subject, base: &str, new: &str) -> Result<Comparison> {
     if base == new {
         return Err(Error::usage(format!("`{base}` cannot be compared with itself"))
-            .hint("to compare a setting with itself, measure it twice: `siga run --level plain,aa`"));
+            .hint("to see how much two measurements of one setting differ, use `siga run --level plain,aa`: the level `aa` is a copy of `plain`"));
     }
     let cells = run.cells();
     if cells.is_empty() {
