@@ -3,11 +3,12 @@
 //! This process becomes the program, so that its process id, signals and exit status are the program's. A broker, which is another
 //! process, attaches the program's processes to the guest. It ends with the last of them.
 
+mod elf;
 mod program;
 
 use crate::{netns, note};
 use clap::{Args, ValueEnum};
-use program::Program;
+use program::{Program, Verdict};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -43,7 +44,9 @@ A program can use the sockets of a guest if it is dynamically linked with glibc 
 is not setuid. siga runs any other program in a network namespace instead, for example a static
 program or a program written in Go. The namespace uses a free port of a switch to which the guest is
 connected. The program then has the addresses of this port instead of the guest's addresses. siga
-prints the addresses. To run a program that needs io_uring, use --tier netns.
+prints the addresses. siga does the same for a program that is linked with liburing, because io_uring
+is not available on a guest. If no port is free, the program runs on the guest without io_uring. For
+other programs that need io_uring, use --tier netns.
 
 siga does not support every socket call. To see the unsupported calls of a program, set the
 environment variable SIGA_EXEC_LOG to the name of a file. siga appends one line to this file for
@@ -109,11 +112,21 @@ pub(crate) fn run(args: &ExecArgs) -> Result<()> {
     }
     let program = Program::find(name)?;
     // A wrong network or guest is an error of this command, not of the program.
-    if let Err(refused) = program.verdict() {
-        return match args.tier {
-            None => enter_beside(network, guest, &args.command, refused),
-            Some(_) => Err(refused),
-        };
+    match (program.verdict(), args.tier) {
+        (Ok(Verdict::Runs), _) | (Ok(Verdict::RunsWithoutIoUring(_)), Some(_)) => {}
+        (Ok(Verdict::RunsWithoutIoUring(library)), None) => {
+            let why =
+                format!("{} is linked with {library}, but a guest does not have io_uring", program.path.display());
+            enter_beside(network, guest, &args.command, &why)?;
+            note(&format!("siga: {why}, and no port is free for it; it runs on guest {guest} without io_uring"));
+        }
+        (Err(refused), None) => {
+            enter_beside(network, guest, &args.command, refused.message())?;
+            return Err(refused.hint(
+                "use a port of a switch instead of the guest (docs/exec.md); this guest has no switch with a free port",
+            ));
+        }
+        (Err(refused), Some(_)) => return Err(refused),
     }
     if let Err(error) = secret(network, guest) {
         if args.tier.is_none() && is_port(network, guest) {
@@ -142,10 +155,9 @@ pub(crate) fn run(args: &ExecArgs) -> Result<()> {
     Err(command.exec()).context(format!("cannot run {}", program.path.display()))
 }
 
-/// Runs a program that the preload library cannot serve in a network namespace: at the port that `place` names, or at a free port of a
-/// switch to which the guest `place` is connected. Says so.
-fn enter_beside(network: &Name, place: &Name, command: &[OsString], refused: Error) -> Result<()> {
-    let why = refused.message().to_owned();
+/// Becomes a program, in a network namespace: at the port that `place` names, or at a free port of a switch to which the guest `place`
+/// is connected. Says so, and says `why`. Returns without an error if no port is free.
+fn enter_beside(network: &Name, place: &Name, command: &[OsString], why: &str) -> Result<()> {
     if is_port(network, place) {
         note(&format!("siga: {why}; the program runs in a network namespace at port {place}"));
         return netns::enter(network, place, None, command, Instant::now());
@@ -163,8 +175,7 @@ fn enter_beside(network: &Name, place: &Name, command: &[OsString], refused: Err
         ));
         return netns::enter_reserved(reserved, network, None, command);
     }
-    Err(refused
-        .hint("use a port of a switch instead of the guest (docs/exec.md); this guest has no switch with a free port"))
+    Ok(())
 }
 
 /// Returns the members of all networks.

@@ -58,6 +58,10 @@ pub(crate) unsafe extern "C" fn syscall(
     let number = c_int::try_from(first);
     match (call, number) {
         (libc::SYS_close, Ok(number)) if meaning(number) != Meaning::Foreign => unsafe { close(number) }.into(),
+        (libc::SYS_io_uring_setup, _) => {
+            log::line(format_args!("io_uring_setup fails, because a guest does not have io_uring"));
+            unsafe { next::syscall(call, first, second, third, fourth, fifth, sixth) }
+        }
         _ => unsafe { next::syscall(call, first, second, third, fourth, fifth, sixth) },
     }
 }

@@ -1,16 +1,18 @@
 //! Finds a program and says whether the preload library can serve it.
 
+use super::elf::{Elf, HEAD_BYTES};
 use siga_model::error::{Error, IoContext, Result};
 use std::ffi::OsStr;
+use std::fmt;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// The part of a program file that is read. It contains the program headers and the interpreter's name of usual programs.
-const HEAD_BYTES: u64 = 64 << 10;
 /// The number of scripts that may interpret each other, as in the kernel.
 const SCRIPTS_MAX: u32 = 5;
+/// The beginning of the names of the libraries through which C programs use io_uring: liburing.so.2, liburing-ffi.so.2.
+const LIBRARY_OF_IO_URING: &str = "liburing";
 /// The mode bits with which a program changes its user or group.
 const SET_ID: u32 = 0o6000;
 
@@ -20,30 +22,27 @@ pub(super) struct Program {
     pub(super) path: PathBuf,
 }
 
-/// Fields of an ELF file of 64 bits (System V ABI, "ELF header" and "program header").
-mod field {
-    use std::ops::Range;
-
-    pub(super) const MAGIC: &[u8] = b"\x7fELF";
-    pub(super) const CLASS: usize = 4;
-    pub(super) const CLASS_64: u8 = 2;
-    pub(super) const MACHINE: Range<usize> = 18..20;
-    pub(super) const HEADERS_AT: Range<usize> = 32..40;
-    pub(super) const HEADER_BYTES: Range<usize> = 54..56;
-    pub(super) const HEADER_COUNT: Range<usize> = 56..58;
-    pub(super) const HEADER_TYPE: Range<usize> = 0..4;
-    pub(super) const HEADER_OFFSET: Range<usize> = 8..16;
-    pub(super) const HEADER_FILE_BYTES: Range<usize> = 32..40;
-    /// The type of the program header with the interpreter's name.
-    pub(super) const INTERPRETER: u64 = 3;
+/// The answer to the question whether the preload library can serve a program that is not refused.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The library can serve the program.
+    Runs,
+    /// The library can serve the program only without io_uring, but the program is linked with this library, which offers io_uring.
+    RunsWithoutIoUring(String),
 }
 
-#[cfg(target_arch = "x86_64")]
-const OWN_MACHINE: u64 = 62;
-#[cfg(target_arch = "aarch64")]
-const OWN_MACHINE: u64 = 183;
-#[cfg(target_arch = "s390x")]
-const OWN_MACHINE: u64 = 22;
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Runs => f.write_str("runs with the preload library"),
+            Self::RunsWithoutIoUring(library) => write!(
+                f,
+                "runs with the preload library, but without io_uring; because it is linked with {library}, siga exec without --tier \
+                 prefers a network namespace"
+            ),
+        }
+    }
+}
 
 impl Program {
     /// Finds a program as a shell does: a name without a slash is looked up in the directories of `PATH`.
@@ -66,22 +65,22 @@ impl Program {
     ///
     /// # Errors
     /// Returns an error with the reason if it cannot run with the preload library.
-    pub(super) fn verdict(&self) -> Result<&'static str> {
+    pub(super) fn verdict(&self) -> Result<Verdict> {
         let mut path = self.path.clone();
         for _ in 0..SCRIPTS_MAX {
-            let file = fs::metadata(&path).context(format!("cannot examine {}", path.display()))?;
-            if file.permissions().mode() & SET_ID != 0 {
+            let metadata = fs::metadata(&path).context(format!("cannot examine {}", path.display()))?;
+            if metadata.permissions().mode() & SET_ID != 0 {
                 return Err(refused(
                     &path,
                     "the program changes its user or group (setuid), so the loader does not load the preload library",
                 ));
             }
             let mut head = Vec::new();
-            let opened = File::open(&path).context(format!("cannot read {}", path.display()))?;
-            opened.take(HEAD_BYTES).read_to_end(&mut head).context(format!("cannot read {}", path.display()))?;
+            let file = File::open(&path).context(format!("cannot read {}", path.display()))?;
+            (&file).take(HEAD_BYTES).read_to_end(&mut head).context(format!("cannot read {}", path.display()))?;
             match script_interpreter(&head) {
                 Some(interpreter) => path = interpreter,
-                None => return judge(&path, &head).map(|()| "runs with the preload library"),
+                None => return judge(&path, &Elf { file: &file, head: &head }),
             }
         }
         Err(refused(&self.path, "too many scripts are nested as interpreters of each other"))
@@ -104,37 +103,25 @@ fn script_interpreter(head: &[u8]) -> Option<PathBuf> {
 }
 
 /// Checks that a program is dynamically linked with glibc.
-fn judge(path: &Path, head: &[u8]) -> Result<()> {
-    let number = |from: &[u8], range: std::ops::Range<usize>| -> Option<u64> {
-        Some(from.get(range)?.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
-    };
-    if !head.starts_with(field::MAGIC) {
+fn judge(path: &Path, elf: &Elf<'_>) -> Result<Verdict> {
+    if !elf.has_magic() {
         return Err(refused(path, "the file is not a program file (ELF)"));
     }
-    let is_own = head.get(field::CLASS) == Some(&field::CLASS_64) && number(head, field::MACHINE) == Some(OWN_MACHINE);
-    if cfg!(target_endian = "little") && !is_own {
+    if !elf.is_of_own_machine() {
         return Err(refused(path, "the program was built for another CPU architecture"));
     }
-    let interpreter = || {
-        let at = usize::try_from(number(head, field::HEADERS_AT)?).ok()?;
-        let bytes = usize::try_from(number(head, field::HEADER_BYTES)?).ok()?;
-        let count = usize::try_from(number(head, field::HEADER_COUNT)?).ok()?;
-        let headers = head.get(at..)?.chunks_exact(bytes.max(1)).take(count);
-        let named =
-            headers.into_iter().find(|header| number(header, field::HEADER_TYPE) == Some(field::INTERPRETER))?;
-        let at = usize::try_from(number(named, field::HEADER_OFFSET)?).ok()?;
-        let len = usize::try_from(number(named, field::HEADER_FILE_BYTES)?).ok()?;
-        std::str::from_utf8(head.get(at..at.checked_add(len)?)?).ok()
-    };
-    match interpreter() {
+    match elf.interpreter() {
         None => Err(refused(path, "the program is statically linked, so the preload library cannot be loaded")),
         Some(name) if name.contains("ld-musl") => {
             Err(refused(path, "the program is linked with musl, but the preload library needs glibc"))
         }
-        Some(_) if is_go(head) => {
+        Some(_) if is_go(elf.head) => {
             Err(refused(path, "the program was built by Go, whose runtime makes its system calls without libc"))
         }
-        Some(_) => Ok(()),
+        Some(_) => {
+            let of_io_uring = elf.libraries().into_iter().find(|name| name.starts_with(LIBRARY_OF_IO_URING));
+            Ok(of_io_uring.map_or(Verdict::Runs, Verdict::RunsWithoutIoUring))
+        }
     }
 }
 
@@ -160,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_dynamic_program_and_a_script_can_run() {
-        assert_eq!(Program::find(OsStr::new("sh")).unwrap().verdict().unwrap(), "runs with the preload library");
+        assert_eq!(Program::find(OsStr::new("sh")).unwrap().verdict().unwrap(), Verdict::Runs);
         let dir = tempfile::tempdir().unwrap();
         let script = dir.path().join("script");
         fs::write(&script, "#! /bin/sh -e\n").unwrap();
@@ -183,7 +170,7 @@ mod tests {
         assert!(why(&made("setuid", &shell, 0o4755)).contains("setuid"));
         assert!(why(&made("text", b"no program", 0o755)).contains("not a program file"));
         let mut foreign = shell.clone();
-        foreign[field::MACHINE.start] = 0xff;
+        foreign[super::super::elf::field::MACHINE.start] = 0xff;
         assert!(why(&made("foreign", &foreign, 0o755)).contains("another CPU architecture"));
         let at = shell.windows(7).position(|bytes| bytes == b"ld-linu").unwrap();
         let mut musl = shell.clone();

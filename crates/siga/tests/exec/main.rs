@@ -381,12 +381,14 @@ print(count, flush=True); input(); c.setblocking(True); c.sendall(b'more')";
 }
 
 /// The program makes calls that the library cannot carry out, and executes itself with an argument.
-const UNSUPPORTED: &str = "import fcntl, socket, subprocess, sys
+const UNSUPPORTED: &str = "import ctypes, fcntl, socket, subprocess, sys
 def tries(call, *arguments):
     try: call(*arguments)
     except OSError as error: print(error.strerror)
 tries(socket.socket, socket.AF_INET, socket.SOCK_RAW, 1)
 if len(sys.argv) == 1:
+    # io_uring_setup
+    ctypes.CDLL(None).syscall(425, 1, 0)
     server = socket.create_server(('10.0.2.2', 7))
     server.setsockopt(socket.IPPROTO_TCP, 77, 1)
     # FIOSETOWN
@@ -412,6 +414,7 @@ fn the_log_names_the_calls_that_cannot_be_carried_out() {
         ("does not support socket option 77 of level 6", 1),
         ("ioctl 0x8901 is not supported", 1),
         ("cannot be passed to another process by SCM_RIGHTS", 1),
+        ("io_uring_setup fails, because a guest does not have io_uring", 1),
     ] {
         assert_eq!(log.matches(wanted).count(), count, "{wanted}: {log}");
     }

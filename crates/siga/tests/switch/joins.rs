@@ -154,6 +154,64 @@ fn a_program_on_a_port_runs_in_a_namespace_and_one_on_a_guest_does_not() {
     assert!(of_host.status.success() && !text(&of_host).contains("siga0"), "{}", text(&of_host));
 }
 
+/// A program that is linked with a library named liburing. It prints whether the kernel answers `io_uring_setup` (425 on all
+/// architectures) as without io_uring, and the network interfaces of its namespace.
+const LINKED_WITH_LIBURING: &str = "#include <errno.h>\n#include <stdio.h>\n#include <unistd.h>\n\
+    int needed(void);\n\
+    int main(void) {\n\
+    char line[256]; FILE *file = fopen(\"/proc/self/net/dev\", \"r\");\n\
+    if (needed() < 0 && syscall(425, 1, 0) < 0 && errno == ENOSYS) puts(\"no io_uring\");\n\
+    while (fgets(line, sizeof line, file)) fputs(line, stdout);\n\
+    return 0; }\n";
+
+#[test]
+fn a_program_that_is_linked_with_liburing_runs_in_a_namespace_if_a_port_is_free() {
+    if !possible(&["cc"]) {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let built = |words: &[&str], source: &str| {
+        let mut cc = Command::new("cc")
+            .current_dir(place.path())
+            .args(["-x", "c", "-"])
+            .args(words)
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        cc.stdin.take().unwrap().write_all(source.as_bytes()).unwrap();
+        assert!(cc.wait().unwrap().success(), "cc {words:?}");
+    };
+    built(&["-shared", "-Wl,-soname,liburing.so.2", "-o", "liburing.so.2"], "int needed(void) { return -1; }\n");
+    built(&["-o", "program", "-x", "none", "liburing.so.2", "-Wl,-rpath,$ORIGIN"], LINKED_WITH_LIBURING);
+    let program = place.path().join("program");
+    let network = Network::up("uring", TOPOLOGY);
+    let siga = |words: &[&str]| {
+        let mut siga = Command::new(env!("CARGO_BIN_EXE_siga"));
+        let output =
+            siga.arg("exec").args(words).arg(&program).env("SIGA_RUN_DIR", network.run_dir()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        text(&output)
+    };
+    let checked = siga(&["--check"]);
+    assert!(checked.contains("without io_uring") && checked.contains("linked with liburing.so.2"), "{checked}");
+    let name = network.name.as_str();
+    let beside = siga(&[name, "one", "--"]);
+    assert!(
+        beside.contains("siga0:") && beside.contains("liburing.so.2, but a guest does not have io_uring; it runs in"),
+        "{beside}"
+    );
+    let on_guest = siga(&["--tier", "preload", name, "one", "--"]);
+    assert!(
+        on_guest.contains("no io_uring") && !on_guest.contains("siga0:") && !on_guest.contains("siga: "),
+        "{on_guest}"
+    );
+    // With all ports in use, the program runs on the guest, and siga says so.
+    wait_until("free ports", || tenants(&network).is_empty());
+    let _shells = ["pod-1", "pod-2", "pod-3"].map(|port| Shell::start(&network, port));
+    let without = siga(&[name, "one", "--"]);
+    assert!(without.contains("no port is free for it") && without.contains("no io_uring"), "{without}");
+}
+
 #[test]
 fn a_user_without_privileges_joins_a_namespace_and_configures_it() {
     if !possible(&["setpriv", "unshare", "mount", "mknod"]) {
