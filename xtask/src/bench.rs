@@ -8,6 +8,7 @@ mod figures;
 mod hog;
 mod laboratory;
 pub(crate) mod network;
+mod ports;
 pub(crate) mod programs;
 mod record;
 

@@ -19,6 +19,7 @@ mod ports;
 pub mod process;
 mod relay;
 mod report;
+mod senders;
 mod setup;
 #[cfg(test)]
 pub(crate) mod tests;

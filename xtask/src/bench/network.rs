@@ -28,7 +28,7 @@ use super::disturb::{self, Disturber};
 use super::figures::{Figures, Ratio, middle};
 use super::hog::Hog;
 use super::record::Record;
-use super::{build, laboratory, scratch};
+use super::{build, laboratory, ports, scratch};
 use crate::command;
 use outcome::{Outcome, Screened};
 use rows::{FRAMES, IO_URING, Mode, Placement, ROWS, Row};
@@ -54,8 +54,9 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     let rows: Vec<&Row> = ROWS.iter().filter(|row| row.name().contains(&options.only)).collect();
     let attacks: Vec<Attack> =
         attacked::ATTACKS.into_iter().filter(|attack| attack.name.contains(&options.only)).collect();
-    if rows.is_empty() && attacks.is_empty() {
-        let attacked = attacked::ATTACKS.iter().map(|attack| attack.name.to_owned());
+    let sizes = ports::NAME.contains(&options.only);
+    if rows.is_empty() && attacks.is_empty() && !sizes {
+        let attacked = attacked::ATTACKS.iter().map(|attack| attack.name).chain([ports::NAME]).map(str::to_owned);
         let names: Vec<String> = ROWS.iter().map(Row::name).chain(attacked).collect();
         return Err(format!("no row's name contains \"{}\"; the rows are {}", options.only, names.join("; ")));
     }
@@ -79,7 +80,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
         eprint!("{lines}");
         text += &lines;
         result.rows.push(json);
-        result.write(&options.out, at + 1 == rows.len() && attacks.is_empty())?;
+        result.write(&options.out, at + 1 == rows.len() && attacks.is_empty() && !sizes)?;
     }
     for (at, attack) in attacks.iter().enumerate() {
         let measured = attacked::measure(root, &bench.siga, *attack, (options.rounds, options.seconds));
@@ -94,7 +95,14 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
         eprint!("{lines}");
         text += &lines;
         result.rows.push(json);
-        result.write(&options.out, at + 1 == attacks.len())?;
+        result.write(&options.out, at + 1 == attacks.len() && !sizes)?;
+    }
+    if sizes {
+        let (lines, json) = ports::measure(root, &bench.siga, (options.rounds, options.seconds))?;
+        eprint!("{lines}");
+        text += &lines;
+        result.rows.push(json);
+        result.write(&options.out, true)?;
     }
     text += &format!("\n{} rows in {}\n", result.rows.len(), result.elapsed());
     command::print(&text)

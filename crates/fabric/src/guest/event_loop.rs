@@ -301,6 +301,16 @@ impl Node {
     /// Sends queued packets and the stack's output over all links. Returns true if anything was sent.
     pub(super) fn transmit(&mut self, now: Ticks, at: Instant) -> bool {
         let mut busy = false;
+        if self.switch.is_some() {
+            // The stack of a switch has no output, so only active senders can have something to send.
+            let mut place = 0;
+            while let Some(link) = self.links.senders.active(place) {
+                busy |= self.transmit_over(now, at, link, false);
+                place += 1;
+            }
+            self.links.senders.settle();
+            return busy;
+        }
         let mut from = 0;
         while let Some((link, wants)) = self.next_with_work(from) {
             busy |= self.transmit_over(now, at, link, wants);
@@ -322,7 +332,7 @@ impl Node {
     #[inline]
     fn transmit_over(&mut self, now: Ticks, at: Instant, link: usize, wants: bool) -> bool {
         let id = setup::number(link);
-        let sender = &mut self.links.senders[link];
+        let sender = self.links.senders.listed(link);
         if sender.is_linked() {
             if !(wants || sender.is_dirty || sender.has_room()) {
                 return false;
@@ -401,9 +411,9 @@ fn take(
             };
             if let Handled::Forward(forward) = handled {
                 let to = usize::from(forward.device.0);
-                pass_packet(&mut links.senders[to], forward, header, &rest).map_err(broken(to))?;
+                pass_packet(links.senders.listed(to), forward, header, &rest).map_err(broken(to))?;
                 backpressure.forwarded(now, times, to);
-                if links.senders[to].has_backpressure() {
+                if links.senders.listed(to).has_backpressure() {
                     backpressure.begin(now, times);
                 }
             }
@@ -481,7 +491,7 @@ impl Sources for Waits<'_> {
         Ok(!self.wakes.ready.is_empty()
             || taps
             || hot.iter().any(&mut readable)
-            || senders.iter_mut().any(Sender::has_room)
+            || senders.any_has_room()
             || self.applications.are_ready())
     }
 
@@ -507,9 +517,7 @@ impl Sources for Waits<'_> {
             }
         }
         hot.append(&mut held);
-        Ok(self.applications.fall_asleep()
-            && self.links.senders.iter_mut().all(Sender::request_room)
-            && self.wakes.ready.is_empty())
+        Ok(self.applications.fall_asleep() && self.links.senders.request_room() && self.wakes.ready.is_empty())
     }
 
     fn sleep(&mut self, time: Option<Duration>) -> Result<(), Infallible> {

@@ -238,7 +238,7 @@ impl Node {
         let Some(least) = self.config.devices.iter().map(|device| device.idle_seconds).min() else { return };
         self.next_idle_look = Ticks(now.0 + self.clock.span(Duration::from_secs(least.into()) / 2).0);
         let mut idle = Vec::new();
-        for (sender, receiver) in self.links.senders.iter_mut().zip(&mut self.links.receivers) {
+        for (sender, receiver) in self.links.senders.iter().zip(&mut self.links.receivers) {
             let after = Duration::from_secs(self.config.devices[sender.device].idle_seconds.into());
             let traffic = sender.frames_sent() + receiver.frames_received();
             if traffic != receiver.traffic_seen {

@@ -9,6 +9,7 @@
 //! `detach`. Every method that uses the ring returns an error if the partner violated the ring's protocol. The guest then detaches
 //! the link to this partner and no other link.
 
+use super::senders::Senders;
 use crate::backpressure::{self, Backpressure};
 use crate::convert;
 use crate::counters::{self, Counters};
@@ -71,6 +72,8 @@ pub(crate) struct Sender {
     /// Free memory blocks in which queued packets waited that have been sent. Packets that are queued later reuse the blocks,
     /// because allocating a block takes more time than copying a packet into it.
     spare: Vec<Vec<u8>>,
+    /// True if the sender is in the list of [`Senders`].
+    pub(super) is_active: bool,
     /// True if the next call of `transmit` may have something to do, because packets wait for `flush` or buffers may have become
     /// free.
     pub(crate) is_dirty: bool,
@@ -117,6 +120,7 @@ impl Sender {
             backlog: VecDeque::new(),
             backlog_bytes: 0,
             spare: Vec::new(),
+            is_active: false,
             is_dirty: false,
             awaited: 0,
             backpressure: false,
@@ -181,6 +185,12 @@ impl Sender {
     #[inline]
     pub(crate) fn may_have_work(&self) -> bool {
         self.is_dirty || self.awaited > 0 || !self.backlog.is_empty()
+    }
+
+    /// Returns whether the event loop has to look at this sender: it may have work, or packets for its partner cause back-pressure.
+    #[inline]
+    pub(super) fn needs_care(&self) -> bool {
+        !self.backlog.is_empty() || (self.ring.is_some() && (self.is_dirty || self.awaited > 0 || self.backpressure))
     }
 
     /// Returns whether forwarded packets wait for a ring pair or a buffer.
@@ -520,7 +530,7 @@ impl Receiver {
 /// The links of a guest. The index of a link is also the number of its device in the stack.
 #[derive(Debug, Default)]
 pub(super) struct Links {
-    pub(super) senders: Vec<Sender>,
+    pub(super) senders: Senders,
     pub(super) receivers: Vec<Receiver>,
     /// The indexes of the hot links, whose rings are polled.
     pub(super) hot: Vec<usize>,

@@ -2,6 +2,7 @@
 
 use super::Node;
 use super::peer_link::{Links, Partner, Receiver, Sender};
+use super::senders::Senders;
 use super::wakes::{ReadyKey, Wakes};
 use crate::backpressure;
 use crate::clock::Clock;
@@ -63,6 +64,7 @@ impl Node {
             stack: Stack::with_storage(stack_config),
             confinement: String::new(),
             links: Links {
+                senders: Senders::new(config.switch.is_some()),
                 backpressure_times,
                 retain_time: clock.span(RETAIN_TIME_MAX),
                 hot_time: clock.span(HOT_TIME),

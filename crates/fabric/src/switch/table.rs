@@ -23,12 +23,40 @@ struct Entry {
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     entries: HashMap<Key, Entry>,
-    /// The number of learned addresses of each port.
-    learned: HashMap<usize, usize>,
+    learned: Learned,
     moves: u64,
     full: u64,
     /// The time of the latest search for addresses that are too old.
     searched: Option<Instant>,
+}
+
+/// The numbers of learned addresses: of each port, and of all ports.
+#[derive(Debug, Default)]
+struct Learned {
+    of_ports: HashMap<usize, usize>,
+    all: usize,
+}
+
+impl Learned {
+    fn of(&self, port: usize) -> usize {
+        self.of_ports.get(&port).copied().unwrap_or(0)
+    }
+
+    fn add(&mut self, port: usize) {
+        *self.of_ports.entry(port).or_default() += 1;
+        self.all += 1;
+    }
+
+    fn remove(&mut self, port: usize) {
+        if let Some(count) = self.of_ports.get_mut(&port).filter(|count| **count > 0) {
+            *count -= 1;
+            self.all -= 1;
+        }
+    }
+
+    fn remove_all_of(&mut self, port: usize) {
+        self.all -= self.of_ports.remove(&port).unwrap_or(0);
+    }
 }
 
 /// The shortest time between two searches for addresses that are too old. A station that invents addresses would otherwise cause a
@@ -43,7 +71,7 @@ impl Table {
     pub(crate) fn set(&mut self, vlan: u16, mac: Mac, port: usize) {
         let before = self.entries.insert((vlan, mac.0), Entry { port, seen: None });
         if let Some(Entry { port, seen: Some(_) }) = before {
-            self.uncount(port);
+            self.learned.remove(port);
         }
     }
 
@@ -56,15 +84,15 @@ impl Table {
                 entry.seen = Some(at);
                 true
             }
-            Some(_) if self.learned.get(&port).is_some_and(|count| *count >= SWITCH_MACS_OF_PORT_MAX) => {
+            Some(_) if self.learned.of(port) >= SWITCH_MACS_OF_PORT_MAX => {
                 self.full += 1;
                 true
             }
             Some(entry) => {
                 let before = std::mem::replace(entry, Entry { port, seen: Some(at) }).port;
                 self.moves += 1;
-                self.uncount(before);
-                *self.learned.entry(port).or_default() += 1;
+                self.learned.remove(before);
+                self.learned.add(port);
                 true
             }
             None => {
@@ -78,10 +106,8 @@ impl Table {
     /// is not learned, and frames to it go to all ports.
     #[cold]
     fn insert(&mut self, at: Instant, key: Key, port: usize) {
-        let is_full = |table: &Self| {
-            table.learned.values().sum::<usize>() >= SWITCH_MACS_MAX
-                || table.learned.get(&port).is_some_and(|count| *count >= SWITCH_MACS_OF_PORT_MAX)
-        };
+        let is_full =
+            |table: &Self| table.learned.all >= SWITCH_MACS_MAX || table.learned.of(port) >= SWITCH_MACS_OF_PORT_MAX;
         let since = self.searched.map_or(u64::MAX, |searched| at.as_ns().saturating_sub(searched.as_ns()));
         if since >= SEARCH_INTERVAL_NS && is_full(self) {
             self.searched = Some(at);
@@ -92,24 +118,18 @@ impl Table {
             return;
         }
         self.entries.insert(key, Entry { port, seen: Some(at) });
-        *self.learned.entry(port).or_default() += 1;
+        self.learned.add(port);
     }
 
     fn forget_old(&mut self, at: Instant) {
         let learned = &mut self.learned;
         self.entries.retain(|_, entry| {
             let stays = !is_old(entry, at);
-            if !stays && let Some(count) = learned.get_mut(&entry.port) {
-                *count = count.saturating_sub(1);
+            if !stays {
+                learned.remove(entry.port);
             }
             stays
         });
-    }
-
-    fn uncount(&mut self, port: usize) {
-        if let Some(count) = self.learned.get_mut(&port) {
-            *count = count.saturating_sub(1);
-        }
     }
 
     /// Returns the port of an address.
@@ -129,19 +149,19 @@ impl Table {
             }
             !is_own || entry.seen.is_none()
         });
-        self.learned.remove(&port);
+        self.learned.remove_all_of(port);
     }
 
     /// Removes all addresses of a port, also those that were set.
     pub(crate) fn release(&mut self, port: usize) {
         self.entries.retain(|_, entry| entry.port != port);
-        self.learned.remove(&port);
+        self.learned.remove_all_of(port);
     }
 
     /// Forgets all learned addresses.
     pub(crate) fn forget_learned(&mut self) {
         self.entries.retain(|_, entry| entry.seen.is_none());
-        self.learned.clear();
+        self.learned = Learned::default();
     }
 
     /// Returns each address that is not too old: its VLAN, the address, the number of its port, and the time of its last frame if it was

@@ -153,3 +153,26 @@ fn a_sender_with_more_frames_than_buffers_waits_for_buffers() {
     assert!((1..10).contains(&turns), "{turns} turns");
     assert_eq!(Fixture::take(&mut fixture.router, &mut fixture.slow), 2 * RING_PACKETS);
 }
+
+#[test]
+fn only_a_sender_with_something_to_do_is_in_the_list_of_active_senders() {
+    let mut fixture = Fixture::new(FOR_EVER);
+    fixture.router.node.links.senders.maintain_list();
+    let active = |fixture: &mut Fixture| -> Vec<usize> {
+        let senders = &mut fixture.router.node.links.senders;
+        senders.settle();
+        (0..).map_while(|place| senders.active(place)).collect()
+    };
+    fixture.router.turn();
+    assert!(active(&mut fixture).is_empty(), "no sender waits");
+    assert_eq!(fixture.send(SLOW, 100), 2 * RING_PACKETS + 1);
+    let waits = active(&mut fixture);
+    assert_eq!(waits.len(), 1, "the sender to the slow partner waits for a buffer");
+    assert!(fixture.router.node.links.senders[waits[0]].has_backlog());
+    assert!(!fixture.router.node.links.senders.any_has_room());
+    assert!(fixture.slow.consumer.next_frame().unwrap().is_some());
+    while fixture.slow.consumer.next_frame().unwrap().is_some() {}
+    assert!(fixture.router.node.links.senders.any_has_room(), "the partner has read all packets");
+    assert_eq!(Fixture::take(&mut fixture.router, &mut fixture.slow), RING_PACKETS + 1);
+    assert!(active(&mut fixture).is_empty(), "all packets were sent");
+}
