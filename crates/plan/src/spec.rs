@@ -190,7 +190,11 @@ impl GuestSpec {
         for (feature, is_on) in self.guests.features.named() {
             let _ = writeln!(text, "{feature} = {is_on}");
         }
-        let _ = writeln!(text, "[network.lan]\n{medium}");
+        // The switch of a network waits as the guests do.
+        let waiting = format!("waiting = \"{}\"", self.guests.wait(self.wait).name());
+        let is_switched = matches!(self.path.medium, Medium::GuestlanHipers | Medium::GuestlanQdio | Medium::Vswitch);
+        let of_switch = if is_switched { waiting.as_str() } else { "" };
+        let _ = writeln!(text, "[network.lan]\n{medium}\n{of_switch}");
         let [client, router, server] = NAMES;
         let end = match self.path.attach {
             Attach::Embedded | Attach::Mixed | Attach::Netns => "external = true",
@@ -206,7 +210,8 @@ impl GuestSpec {
             };
         let [of_client, of_server] = self.path.attach.in_namespaces();
         if self.path.routed {
-            let _ = writeln!(text, "[network.link]\n{link}");
+            let of_switch = if self.path.attach == Attach::Netns { of_switch } else { "" };
+            let _ = writeln!(text, "[network.link]\n{link}\n{of_switch}");
             end(&mut text, client, of_client, ("link", 1, 1), &[(2, 1, 2)]);
             self.guest(&mut text, router, "forwarding = true", &[("link", 1, 2), ("lan", 2, 1)], &[]);
             end(&mut text, server, of_server, ("lan", 2, 2), &[(1, 2, 1)]);
@@ -363,11 +368,11 @@ mod tests {
                     let spec =
                         GuestSpec { path, mtu: mtu.min(57_344), ipv6, wait: Waiting::Poll, guests: Guests::default() };
                     let topology = Topology::parse(&spec.topology()).unwrap();
+                    assert!(topology.guests.values().all(|guest| guest.waiting == Waiting::Poll), "also switches");
                     let guests: Vec<_> = topology.guests.values().filter(|guest| !guest.is_switch).collect();
                     let switches = topology.networks.values().filter_map(|network| network.switch.as_ref());
                     let ports: Vec<_> = switches.flat_map(|switch| &switch.ports).collect();
                     assert_eq!(guests.len() + ports.len(), if path.routed { 3 } else { 2 });
-                    assert!(guests.iter().all(|guest| guest.waiting == Waiting::Poll));
                     assert!(ports.iter().all(|port| u32::from(port.mtu) == spec.mtu && port.addresses.len() == 1));
                     let inside = path.attach.in_namespaces().into_iter().filter(|inside| *inside).count();
                     assert_eq!(ports.len(), inside);

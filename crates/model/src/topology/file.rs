@@ -43,6 +43,7 @@ pub(super) struct NetworkEntry {
     pub(super) isolation: Option<bool>,
     pub(super) protection: Option<Protect>,
     pub(super) flood_per_second: Option<u32>,
+    pub(super) waiting: Option<Waiting>,
     pub(super) accounting: Option<bool>,
     pub(super) dhcp: Option<bool>,
     pub(super) router_advertisements: Option<bool>,

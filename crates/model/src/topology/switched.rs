@@ -43,6 +43,8 @@ pub struct Switch {
     pub owner: Option<Name>,
     /// The most broadcast, multicast and unknown unicast frames that a port may send per second.
     pub flood_per_second: u32,
+    /// How the switch waits for frames.
+    pub waiting: Waiting,
     /// True if the control program keeps accounts of what the stations of a Guest LAN exchange.
     pub accounting: bool,
     /// The ports of network namespaces, and the uplinks.
@@ -198,6 +200,7 @@ pub(super) fn switch(
             (entry.isolation.is_some(), "isolation"),
             (entry.protection.is_some(), "protection"),
             (entry.flood_per_second.is_some(), "flood_per_second"),
+            (entry.waiting.is_some(), "waiting"),
             (entry.accounting.is_some(), "accounting"),
             (entry.dhcp.is_some(), "dhcp"),
             (entry.router_advertisements.is_some(), "router_advertisements"),
@@ -224,7 +227,8 @@ pub(super) fn switch(
     }
     let flood_per_second = entry.flood_per_second.unwrap_or(limits::FLOOD_PER_SECOND_DEFAULT);
     let accounting = entry.accounting.unwrap_or(false);
-    Ok(Some(Switch { maxconn, owner, flood_per_second, accounting, ports: Vec::new() }))
+    let waiting = entry.waiting.unwrap_or_default();
+    Ok(Some(Switch { maxconn, owner, flood_per_second, waiting, accounting, ports: Vec::new() }))
 }
 
 /// Reads the ports of a switched network's namespaces.
@@ -541,7 +545,7 @@ pub(super) fn add_switches(topology: &mut Topology) -> Result<()> {
             forwarding: false,
             external: false,
             restart: Restart::OnFailure,
-            waiting: Waiting::Adaptive,
+            waiting: switch.waiting,
             devices: vec![device],
             routes: Vec::new(),
             tcp: BTreeMap::new(),

@@ -87,6 +87,7 @@ fn a_switched_network_with_a_contradiction_is_refused() {
         ("type = \"vswitch\"\nowner = \"one\"", "owner"),
         ("type = \"vswitch\"\naccounting = true", "accounting"),
         ("type = \"hipersockets\"\naccounting = true", "accounting"),
+        ("type = \"hipersockets\"\nwaiting = \"poll\"", "waiting"),
         ("type = \"guestlan\"\nowner = \"nobody\"", "nobody"),
         ("type = \"hipersockets\"\nisolation = true", "isolation"),
         ("type = \"hipersockets\"", "port"),
