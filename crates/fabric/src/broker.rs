@@ -116,18 +116,18 @@ impl Broker<'_> {
         Client::connect_at(self.base, self.network)
     }
 
-    /// Begins to attach a process. Returns the connection to the control program for the next step, the terms, and the notify and the
-    /// wake descriptor.
-    fn begin_application(&self, spare: Option<Client>) -> Result<(Client, Terms, [OwnedFd; 2])> {
+    /// Begins to attach a process. Returns the connection to the control program for the next step, the terms, the notify and the wake
+    /// descriptor, and the socket over which guest and application pass descriptors.
+    fn begin_application(&self, spare: Option<Client>) -> Result<(Client, Terms, [OwnedFd; 2], OwnedFd)> {
         if let Some(mut client) = spare
-            && let Ok((terms, doorbell)) = client.begin_application(self.guest, self.secret)
+            && let Ok((terms, doorbell, passing)) = client.begin_application(self.guest, self.secret)
         {
-            return Ok((client, terms, doorbell));
+            return Ok((client, terms, doorbell, passing));
         }
         // The control program may have restarted, or closed a connection on which it got no request.
         let mut client = self.connect()?;
-        let (terms, doorbell) = client.begin_application(self.guest, self.secret)?;
-        Ok((client, terms, doorbell))
+        let (terms, doorbell, passing) = client.begin_application(self.guest, self.secret)?;
+        Ok((client, terms, doorbell, passing))
     }
 
     fn reply(
@@ -139,11 +139,11 @@ impl Broker<'_> {
     ) -> Result<(Answer, Vec<OwnedFd>)> {
         match question {
             Question::Attach => {
-                let (client, terms, doorbell) = self.begin_application(known.spare.take())?;
+                let (client, terms, doorbell, passing) = self.begin_application(known.spare.take())?;
                 talk.attaching = Some(client);
                 let reader = NotifyFd::open_reader(&doorbell[0])
                     .context("cannot open the read end of a pipe that wakes a process")?;
-                Ok((Answer::Terms(terms), doorbell.into_iter().chain([reader]).collect()))
+                Ok((Answer::Terms(terms), doorbell.into_iter().chain([reader, passing]).collect()))
             }
             Question::Memory => {
                 let unexpected = || Error::usage("a process sent its memory before it asked to attach to the guest");

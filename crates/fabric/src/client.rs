@@ -20,6 +20,7 @@ use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Pid, geteuid};
 use siga_iucv::broker::{HalfEnd, Terms};
 use siga_iucv::client::ApplicationEnd;
+use siga_iucv::passing::Passing;
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::name::Name;
 use siga_model::topology::Topology;
@@ -291,7 +292,7 @@ impl Client {
     /// # Errors
     /// Returns an error if the control program or the guest refuses, or if the host has too little memory.
     pub fn use_stack(mut self, guest: &Name, secret: &Secret) -> Result<ApplicationEnd> {
-        let (terms, doorbell) = self.begin_application(guest, secret)?;
+        let (terms, doorbell, passing) = self.begin_application(guest, secret)?;
         let half = HalfEnd::new(terms).context("cannot allocate memory that an application shares with its guest")?;
         let copies = half.memory.each_ref().map(OwnedFd::try_clone);
         let copies = copies
@@ -302,15 +303,17 @@ impl Client {
         let [notify, wake] = doorbell;
         let completed =
             NotifyFd::from_fd(notify).and_then(|notify| half.complete(notify, WakeFd::from_fd(wake)?, memory));
+        let completed =
+            completed.and_then(|end| Ok(ApplicationEnd { passing: Some(Passing::from_fd(passing)?), ..end }));
         completed.context("cannot map the memory that the guest shares with this application")
     }
 
-    /// Begins to make a process an application of a guest. Returns what the process needs to make its memory, and the notify and the
-    /// wake descriptor. [`Client::exchange_memory`] is the next step.
+    /// Begins to make a process an application of a guest. Returns what the process needs to make its memory, the notify and the wake
+    /// descriptor, and the socket over which guest and application pass descriptors. [`Client::exchange_memory`] is the next step.
     ///
     /// # Errors
     /// Returns an error if the control program or the guest refuses.
-    pub fn begin_application(&mut self, guest: &Name, secret: &Secret) -> Result<(Terms, [OwnedFd; 2])> {
+    pub fn begin_application(&mut self, guest: &Name, secret: &Secret) -> Result<(Terms, [OwnedFd; 2], OwnedFd)> {
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let request =
             Request::Application { protocol: PROTOCOL, version, guest: guest.clone(), secret: secret.clone() };
@@ -320,8 +323,8 @@ impl Client {
         else {
             return Err(application_without_answer());
         };
-        let doorbell = doorbell.try_into().map_err(|_| application_without_answer())?;
-        Ok((Terms { arena_bytes, waiting: convert::mode(waiting), colocate }, doorbell))
+        let [notify, wake, passing] = doorbell.try_into().map_err(|_| application_without_answer())?;
+        Ok((Terms { arena_bytes, waiting: convert::mode(waiting), colocate }, [notify, wake], passing))
     }
 
     /// Passes the memory files of an application's ring and arena to the guest. Returns those of the guest.

@@ -9,6 +9,7 @@ mod applications;
 mod attached;
 mod cgroup;
 mod clients;
+mod direct;
 mod guest_events;
 mod guests;
 mod issuer;
@@ -39,6 +40,7 @@ use crate::tcp_settings;
 use attached::Attached;
 use cgroup::Cgroup;
 use clients::Client;
+use direct::DirectCouples;
 use guests::Guest;
 use log::Log;
 use pairs::{Outgoing, RingPairs};
@@ -122,6 +124,7 @@ pub struct Control {
     guests: BTreeMap<Name, Guest>,
     clients: BTreeMap<u64, Client>,
     pairs: RingPairs,
+    direct: DirectCouples,
     /// Doorbell descriptors that wait to be sent to the second guest of a new pair. The order to the first guest creates the
     /// doorbells of both ends. The order to the second guest takes its descriptors from here.
     doorbells: BTreeMap<RingPairId, (OwnedFd, OwnedFd)>,
@@ -230,6 +233,7 @@ impl Control {
             guests,
             clients: BTreeMap::new(),
             pairs: RingPairs::default(),
+            direct: DirectCouples::default(),
             doorbells: BTreeMap::new(),
             last_application: 0,
             requests: 0,

@@ -9,6 +9,7 @@
 mod announce;
 pub(crate) mod applications;
 mod commands;
+pub(crate) mod direct;
 pub(crate) mod memory;
 mod pooled;
 mod reservations;

@@ -16,11 +16,12 @@ pub const MEMORY_BYTES_BASE: u64 = 1 << 30;
 /// Address space in bytes that a process may have in addition to its memory limit. The program's code and call stack need it. So
 /// does a new ring pair that is mapped while the pair that it replaces is still mapped.
 pub const ADDRESS_SPACE_BYTES_EXTRA: u64 = 256 << 20;
-/// How many descriptors a guest may have in addition to those of its ring pairs and applications.
-pub const DESCRIPTORS_BASE: u64 = 128;
-/// How many descriptors a guest may have for each ring pair or application: a notify and a wake descriptor, and memory files that
-/// are being passed to the partner.
-pub const DESCRIPTORS_EACH: u64 = 6;
+/// How many descriptors a guest may have in addition to those of its ring pairs and applications. They include two memory files for each
+/// couple of applications with direct connections.
+pub const DESCRIPTORS_BASE: u64 = 128 + 2 * 128;
+/// How many descriptors a guest may have for each ring pair or application: a notify and a wake descriptor, the socket over which
+/// descriptors are passed, and memory files that are being passed to the partner.
+pub const DESCRIPTORS_EACH: u64 = 7;
 /// How often the removal of a control group is attempted. An attempt fails while the last process of the control group is still
 /// ending.
 pub const CGROUP_REMOVALS_MAX: u32 = 50;
@@ -30,7 +31,7 @@ pub const CGROUP_REMOVAL_WAIT: Duration = Duration::from_millis(10);
 /// Length limit of one message between processes, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 128 << 10;
 /// How many descriptors one message can pass.
-pub const MESSAGE_DESCRIPTORS_MAX: usize = 4;
+pub const MESSAGE_DESCRIPTORS_MAX: usize = 5;
 /// How many messages may wait in the outbox for one receiver. If the outbox is full, the sender treats the receiver as dead.
 pub const OUTBOX_MESSAGES_MAX: usize = 8_192;
 /// How many orders that one guest caused may wait for another guest. While this many wait, the control program refuses the first
@@ -191,5 +192,14 @@ pub const BEQUESTS_OF_APPLICATION_MAX: usize = 256;
 pub const BEQUEST_TIME_MAX: Duration = Duration::from_secs(5);
 /// How long an application may have a connection of a pooled listener without accepting it, while another application expects one.
 pub const HANDED_TIME_MAX: Duration = Duration::from_millis(5);
+/// How many connections of one guest may wait for a slot until their other end asks for one. Further ones stay with TCP.
+pub const DIRECT_WANTED_MAX: usize = 16_384;
+/// How many couples one application may have. A couple has 64 connections to one other application.
+pub const DIRECT_COUPLES_OF_APPLICATION_MAX: usize = 64;
+/// How many bytes the memory files for direct connections of one guest's applications may have. The kernel allocates pages on first use.
+pub const DIRECT_BYTES_MAX: u64 = 2 << 30;
+/// How many bytes the guest keeps that its applications have received by memory and not read before other processes took the connections
+/// over. Further connections of this kind are reset.
+pub const DIRECT_RESTS_BYTES_MAX: usize = 64 << 20;
 /// How many commands of one application the guest handles before it handles commands of other applications.
 pub const COMMANDS_AT_ONCE_MAX: usize = 256;

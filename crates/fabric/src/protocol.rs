@@ -2,6 +2,7 @@
 //! secrets and tickets (unforgeable ids) that the messages contain.
 
 pub mod channel;
+pub mod direct;
 pub mod message;
 pub mod report;
 pub mod request;

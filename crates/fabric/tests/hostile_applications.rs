@@ -444,7 +444,7 @@ impl Crafted {
         control.ask(Request::ApplicationMemory, vec![memory_fd, arena_fd]).unwrap();
         let (_, mut theirs) = control.answer_with_descriptors(PATIENCE).unwrap().unwrap();
         let theirs = PeerMemory::map(theirs.remove(0), shape).unwrap();
-        let [notify_fd, wake_fd]: [std::os::fd::OwnedFd; 2] = doorbells.try_into().unwrap();
+        let [notify_fd, wake_fd, _passing]: [std::os::fd::OwnedFd; 3] = doorbells.try_into().unwrap();
         let (notify_fd, wake_fd) =
             (siga_ring::NotifyFd::from_fd(notify_fd).unwrap(), siga_ring::WakeFd::from_fd(wake_fd).unwrap());
         Self { memory, notify_fd, wake_fd, _rest: (control, arena, theirs) }

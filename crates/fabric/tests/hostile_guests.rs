@@ -341,7 +341,7 @@ fn a_process_without_accounts_that_sends_records_is_ended() {
     let records = vec![AccountRecord { port: "victim.dev0".to_owned(), traffic: Traffic::default() }];
     hostile.send(&GuestEvent::Account { records }, Vec::new());
     wait_until("the end of the guest", || {
-        network.log().contains("violation of the protocol: the guest sent accounting")
+        network.log().contains("violation of the protocol: the guest sent invalid accounting")
     });
     wait_until("the guest's end", || network.pid_of("hostile").is_none());
     assert_eq!(network.pid_of("victim"), Some(victim));

@@ -7,18 +7,17 @@
 //! Neither side trusts the other: a packet that is not a valid message ends the conversation.
 
 use crate::client::ApplicationEnd;
+pub use crate::packets::{DESCRIPTOR_NUMBER_MIN, out_of_the_way};
+use crate::packets::{PACKET_BYTES_MAX, receive, send};
+use crate::passing::Passing;
 use crate::shape;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::{Errno, fcntl_dupfd_cloexec};
-use rustix::net::{
-    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
-};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use siga_ring::arena::{OwnArena, PeerArena};
 use siga_ring::wait::policy::Mode;
 use siga_ring::{Link, MapError, NotifyFd, OwnMemory, PeerMemory, WakeFd};
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -33,10 +32,6 @@ pub const LOOPBACK_VARIABLE: &str = "SIGA_EXEC_LOOPBACK";
 /// The value of [`LOOPBACK_VARIABLE`] with which loopback addresses are the guest's.
 pub const LOOPBACK_OF_GUEST: &str = "guest";
 
-/// Largest packet, in bytes.
-const PACKET_BYTES_MAX: usize = 4_096;
-/// Largest number of descriptors in a packet.
-const DESCRIPTORS_MAX: usize = 4;
 /// Largest number of addresses of a name. All of them fit into one packet.
 pub const ADDRESSES_MAX: usize = 64;
 /// Longest name of an interface, in bytes (`IFNAMSIZ` of Linux, without the last byte).
@@ -69,8 +64,8 @@ pub enum Question {
 /// A message of the broker to a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// What the process needs to make its memory. Descriptors: the notify descriptor, the wake descriptor, and a read end of the notify
-    /// descriptor's pipe, which protects the process from SIGPIPE.
+    /// What the process needs to make its memory. Descriptors: the notify descriptor, the wake descriptor, a read end of the notify
+    /// descriptor's pipe, which protects the process from SIGPIPE, and the socket over which guest and application pass descriptors.
     Terms(Terms),
     /// Descriptors: the memory files of the guest's ring and arena.
     Memory,
@@ -336,10 +331,11 @@ impl Conversation {
         let memory: Vec<BorrowedFd<'_>> = half.memory.iter().map(AsFd::as_fd).collect();
         self.pose(&Question::Memory, &memory)?;
         let doorbell: Vec<OwnedFd> = doorbell.into_iter().map(out_of_the_way).collect();
-        let [notify, wake, reader] = <[OwnedFd; 3]>::try_from(doorbell).map_err(|_| invalid())?;
+        let [notify, wake, reader, passing] = <[OwnedFd; 4]>::try_from(doorbell).map_err(|_| invalid())?;
         let (notify, wake) = (NotifyFd::from_fd(notify)?.keep_reader(reader), WakeFd::from_fd(wake)?);
         let (Answer::Memory, memory) = self.await_answer()? else { return Err(invalid()) };
-        half.complete(notify, wake, memory.try_into().map_err(|_| invalid())?)
+        let end = half.complete(notify, wake, memory.try_into().map_err(|_| invalid())?)?;
+        Ok(ApplicationEnd { passing: Some(Passing::from_fd(passing)?), ..end })
     }
 }
 
@@ -347,15 +343,6 @@ impl AsFd for Conversation {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
-}
-
-/// The least number of the descriptors that siga has in an unmodified program.
-pub const DESCRIPTOR_NUMBER_MIN: i32 = 500;
-
-/// Moves a descriptor to a large number. Shells and servers choose small numbers themselves (`exec 5<FILE`), and those must be free.
-/// If the process may not have such large numbers, the descriptor stays.
-pub fn out_of_the_way(descriptor: OwnedFd) -> OwnedFd {
-    fcntl_dupfd_cloexec(&descriptor, DESCRIPTOR_NUMBER_MIN).unwrap_or(descriptor)
 }
 
 /// The memory that an application makes for its link to a guest, before it has the guest's memory.
@@ -399,6 +386,7 @@ impl HalfEnd {
             peer,
             waiting,
             colocate,
+            passing: None,
         })
     }
 }
@@ -406,20 +394,6 @@ impl HalfEnd {
 /// Makes the memory of the ring, whose size does not depend on the guest.
 fn own_ring() -> io::Result<(OwnMemory, OwnedFd)> {
     OwnMemory::create(shape().ok_or(io::ErrorKind::InvalidData)?)
-}
-
-fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    loop {
-        match net::sendmsg(&socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL) {
-            Err(Errno::INTR) => {}
-            outcome => return Ok(outcome.map(|_| ())?),
-        }
-    }
 }
 
 /// Waits until a packet has arrived or the other end is closed.
@@ -435,29 +409,6 @@ fn await_packet(socket: impl AsFd) -> io::Result<()> {
             Err(error) => return Err(error.into()),
         }
     }
-}
-
-/// Receives a packet with its descriptors, or `None` if the other end is closed.
-fn receive(socket: impl AsFd) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
-    let mut bytes = vec![0; PACKET_BYTES_MAX];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let received = loop {
-        match net::recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC) {
-            Err(Errno::INTR) => {}
-            Err(Errno::CONNRESET) => return Ok(None),
-            outcome => break outcome?,
-        }
-    };
-    let rights = control
-        .drain()
-        .filter_map(|message| if let RecvAncillaryMessage::ScmRights(rights) = message { Some(rights) } else { None });
-    let descriptors: Vec<OwnedFd> = rights.flatten().collect();
-    if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
-    bytes.truncate(received.bytes);
-    Ok((!bytes.is_empty()).then_some((bytes, descriptors)))
 }
 
 #[cfg(test)]

@@ -6,9 +6,11 @@
 //! names the violation.
 
 mod calls;
+mod carrier;
 mod connection;
 mod counters;
 mod datagrams;
+mod direct;
 mod events;
 mod inspect;
 mod link;
@@ -17,31 +19,32 @@ mod sharing;
 #[cfg(test)]
 mod tests;
 mod times;
+mod waiting;
 
 use crate::BLOCK_BYTES;
 use crate::extent::{Extent, Table, table};
 use crate::limits::{
-    ANSWER_TIME_MAX, CONSUMED_UNREPORTED_MAX, EVENTS_AT_ONCE_MAX, READ_REPORT_INTERVAL, SEND_AT_ONCE_MAX,
-    SEND_BUFFER_BYTES_MIN, WAKE_FD_INTERVAL,
+    CONSUMED_UNREPORTED_MAX, EVENTS_AT_ONCE_MAX, READ_REPORT_INTERVAL, SEND_AT_ONCE_MAX, SEND_BUFFER_BYTES_MIN,
+    WAKE_FD_INTERVAL,
 };
-use crate::options::{ConnectionInfo, Readiness, SendFlags, SocketOptions};
+use crate::options::{ConnectionInfo, Readiness, SendFlags, SocketOptions, Timing};
+use crate::passing::Passing;
 use crate::record::{Command, Event, Number};
 use connection::{Connection, Kind, Pool, Socket, Stage};
 pub use counters::ClientCounters;
+use direct::Direct;
 pub use inspect::NextDatagram;
 use link::GuestLink;
 pub use sharing::{SharedKind, SharedSocket};
 use siga_ring::Link;
 use siga_ring::arena::{OwnArena, PeerArena};
 use siga_ring::clock::Ticks;
+use siga_ring::wait::Waiter;
 use siga_ring::wait::policy::Mode;
-use siga_ring::wait::{Sources, Waiter};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
 /// The objects that an application shares with its guest, and its settings for waiting.
 #[derive(Debug)]
@@ -56,6 +59,8 @@ pub struct ApplicationEnd {
     pub waiting: Mode,
     /// Whether a sleeping application moves to the CPU of the thread that wakes it, while this saves time (co-location).
     pub colocate: bool,
+    /// The socket over which application and guest pass descriptors for direct connections. With `None`, all connections use TCP.
+    pub passing: Option<Passing>,
 }
 
 /// Sockets of a stack in another process.
@@ -98,7 +103,7 @@ pub struct Client {
     pending_events: VecDeque<Number>,
     /// Commands that wait for room in the ring.
     unsent: VecDeque<(Number, Command)>,
-    /// True if the guest has taken no commands for [`ANSWER_TIME_MAX`]. Calls then no longer wait until their commands are sent.
+    /// True if the guest has taken no commands for [`ANSWER_TIME_MAX`](crate::limits::ANSWER_TIME_MAX). Calls then no longer wait until their commands are sent.
     guest_stalled: bool,
     /// Sockets that wait for a free block, or for room for a command.
     starved: Vec<Number>,
@@ -115,6 +120,8 @@ pub struct Client {
     shared: Option<bool>,
     /// The connection that a call of `accept` takes now, and its listener.
     accepting: Option<(Number, Number)>,
+    /// The memory that this client shares with other applications.
+    direct: Direct,
     ended: Option<(ErrorKind, String)>,
 }
 
@@ -129,15 +136,19 @@ impl Client {
     /// # Errors
     /// Returns an error if the host has no descriptors left.
     pub fn new(end: ApplicationEnd) -> io::Result<Self> {
-        let mut client = Self::without_wake(end);
-        client.link.make_calls()?;
+        let mut client = Self::of(end, false);
+        client.link.make_calls(client.direct.bells())?;
         Ok(client)
     }
 
     /// Creates a client that no other thread wakes, and that therefore needs fewer descriptors and system calls. Its caller sends
     /// notifications ([`Client::take_notification`]) and records them ([`Client::note_notification`]).
     pub fn without_wake(end: ApplicationEnd) -> Self {
-        let ApplicationEnd { link, arena, peer, waiting, colocate } = end;
+        Self::of(end, true)
+    }
+
+    fn of(end: ApplicationEnd, is_quiet: bool) -> Self {
+        let ApplicationEnd { link, arena, peer, waiting, colocate, passing } = end;
         let free = Extent::all_blocks(arena.len());
         Self {
             link: GuestLink::new(link),
@@ -158,6 +169,7 @@ impl Client {
             record: Vec::new(),
             shared: None,
             accepting: None,
+            direct: Direct::new(passing, is_quiet),
             ended: None,
         }
     }
@@ -175,7 +187,7 @@ impl Client {
     /// can reserve one address if all of them are `shared`. The call waits for the guest's answer.
     ///
     /// # Errors
-    /// Returns an error if the guest refuses the command, or if it does not answer within [`ANSWER_TIME_MAX`].
+    /// Returns an error if the guest refuses the command, or if it does not answer within [`ANSWER_TIME_MAX`](crate::limits::ANSWER_TIME_MAX).
     pub fn reserve(&mut self, local: SocketAddr, shared: bool) -> io::Result<Number> {
         self.open(Kind::Reserved, Command::Reserve { local, shared })
     }
@@ -183,7 +195,7 @@ impl Client {
     /// Makes a listener at the address `local`. The call waits for the guest's answer.
     ///
     /// # Errors
-    /// Returns an error if the guest refuses the command, or if it does not answer within [`ANSWER_TIME_MAX`].
+    /// Returns an error if the guest refuses the command, or if it does not answer within [`ANSWER_TIME_MAX`](crate::limits::ANSWER_TIME_MAX).
     pub fn listen(&mut self, local: SocketAddr, backlog: usize, options: &SocketOptions) -> io::Result<Number> {
         self.note_options(options);
         let backlog = u32::try_from(backlog).map_err(|_| ErrorKind::InvalidInput)?;
@@ -236,9 +248,10 @@ impl Client {
     /// Returns the error with which the connection failed.
     pub fn connected(&mut self, socket: Number) -> io::Result<bool> {
         self.use_inherited(socket)?;
+        let unread = self.readable_bytes(socket);
         let connection = self.connection(socket)?;
         match connection.failure {
-            Some(failure) if connection.unread == 0 => Err(failure.into()),
+            Some(failure) if unread == 0 => Err(failure.into()),
             Some(_) | None => Ok(connection.open || connection.closed),
         }
     }
@@ -261,6 +274,13 @@ impl Client {
         if bytes.is_empty() {
             return Ok(0);
         }
+        if let Some(sent) = self.send_by_memory(socket, bytes)? {
+            return Ok(sent);
+        }
+        let connection = self.connection(socket)?;
+        if connection.closed {
+            return Err(connection.failure.unwrap_or(ErrorKind::NotConnected).into());
+        }
         let room = connection.room(in_all);
         connection.stalled = bytes.len() > room;
         if !connection.open || room == 0 {
@@ -276,6 +296,8 @@ impl Client {
         }
         let flags = SendFlags { end_of_record: flags.end_of_record && sent == bytes.len(), ..flags };
         self.send_command(socket, Command::Send { extents, flags });
+        self.connection(socket)?.carrier.sent += sent as u64;
+        self.count_call(socket);
         self.link.publish();
         Ok(sent)
     }
@@ -296,13 +318,14 @@ impl Client {
     pub fn receive_timed(&mut self, socket: Number, into: &mut [u8]) -> io::Result<(usize, Option<SystemTime>)> {
         self.use_here(socket)?;
         self.connection(socket)?;
+        let tcp_max = into.len().min(self.tcp_first(socket));
         let Some(Socket { kind: Kind::Connection(connection), .. }) = self.sockets.get_mut(&socket) else {
             return Err(ErrorKind::InvalidInput.into());
         };
         let mut done = 0;
-        while done < into.len() {
+        while done < tcp_max {
             let Some(extent) = connection.received.front_mut() else { break };
-            let part = extent.len().min(into.len() - done);
+            let part = extent.len().min(tcp_max - done);
             let copied = self.peer.copy_to(extent.at(), &mut into[done..done + part]);
             debug_assert_eq!(copied, Ok(()), "an event with this extent was not checked");
             *extent = Extent::new(extent.at() + part, extent.len() - part);
@@ -312,18 +335,23 @@ impl Client {
             done += part;
         }
         connection.unread -= done;
+        connection.carrier.received += done as u64;
+        let at = connection.take_arrivals(done);
         if done > 0 {
-            let at = connection.take_arrivals(done);
             self.consume(socket, done);
+            self.count_call(socket);
+        }
+        done += self.receive_from_memory(socket, &mut into[done..]);
+        if done > 0 {
             return Ok((done, at));
         }
-        connection.nothing_received().map(|count| (count, None))
+        self.nothing_to_read(socket, into.is_empty()).map(|count| (count, None))
     }
 
     /// Ends one direction of a connection, or both. Bytes that were sent before are still delivered.
     ///
     /// # Errors
-    /// Returns an error if the connection was refused, or if the guest does not answer within [`ANSWER_TIME_MAX`].
+    /// Returns an error if the connection was refused, or if the guest does not answer within [`ANSWER_TIME_MAX`](crate::limits::ANSWER_TIME_MAX).
     pub fn shutdown(&mut self, socket: Number, how: Shutdown) -> io::Result<()> {
         let connection = self.connection(socket)?;
         match how {
@@ -341,10 +369,14 @@ impl Client {
     /// Changes the options of a connection. Those of a listener are the options of the connections that peers open from now on.
     ///
     /// # Errors
-    /// Returns an error if an option is invalid, or if the guest does not answer within [`ANSWER_TIME_MAX`].
+    /// Returns an error if an option is invalid, or if the guest does not answer within [`ANSWER_TIME_MAX`](crate::limits::ANSWER_TIME_MAX).
     pub fn set(&mut self, socket: Number, options: &SocketOptions) -> io::Result<()> {
         self.note_options(options);
         self.alive()?;
+        if options.timing != Timing::default() {
+            // Only the stack knows when bytes were sent and received.
+            self.return_to_tcp(socket);
+        }
         match &mut self.socket(socket)?.kind {
             Kind::Connection(connection) => {
                 // A smaller buffer takes effect at once. Later events say how much room there is.
@@ -368,7 +400,7 @@ impl Client {
     /// Returns the statistics of a connection, and the options that it uses now. The call waits for the guest's answer.
     ///
     /// # Errors
-    /// Returns an error if the connection was refused, or if the guest does not answer within [`ANSWER_TIME_MAX`].
+    /// Returns an error if the connection was refused, or if the guest does not answer within [`ANSWER_TIME_MAX`](crate::limits::ANSWER_TIME_MAX).
     pub fn info(&mut self, socket: Number) -> io::Result<Box<ConnectionInfo>> {
         self.connection(socket)?;
         self.await_made(socket)?;
@@ -392,14 +424,14 @@ impl Client {
         self.flush();
         self.work();
         self.use_here(socket)?;
-        let connection = self.connection(socket)?;
-        Ok(connection.unread.max(usize::from(connection.ended)))
+        let unread = self.readable_bytes(socket);
+        Ok(unread.max(usize::from(self.connection(socket)?.ended)))
     }
 
     /// Returns the local and the remote address of a socket. A listener and a datagram socket have no remote address.
     ///
     /// # Errors
-    /// Returns an error if the guest refused the socket, or if it does not answer within [`ANSWER_TIME_MAX`].
+    /// Returns an error if the guest refused the socket, or if it does not answer within [`ANSWER_TIME_MAX`](crate::limits::ANSWER_TIME_MAX).
     pub fn addresses(&mut self, socket: Number) -> io::Result<(SocketAddr, Option<SocketAddr>)> {
         let local = self.await_made(socket)?;
         let known = self.socket(socket)?;
@@ -412,13 +444,16 @@ impl Client {
     /// Closes a socket. The bytes that a connection has sent are still delivered.
     pub fn close(&mut self, socket: Number) {
         self.catch_up();
-        self.give_up(socket, Command::Close);
+        // As in Linux, a connection with unread bytes ends with a reset.
+        let is_lost = self.close_lane(socket);
+        self.give_up(socket, if is_lost { Command::Abort } else { Command::Close });
         self.drain_commands();
     }
 
     /// Closes a socket. A connection ends with a reset.
     pub fn abort(&mut self, socket: Number) {
         self.catch_up();
+        self.close_lane(socket);
         self.give_up(socket, Command::Abort);
         self.drain_commands();
     }
@@ -445,7 +480,10 @@ impl Client {
         let in_all = under_way(&self.arena, &self.free);
         let known = self.socket(socket)?;
         Ok(match &known.kind {
-            Kind::Connection(connection) => connection.readiness(in_all),
+            Kind::Connection(connection) => {
+                let by_tcp = connection.readiness(in_all);
+                self.readiness_of(socket, by_tcp)
+            }
             Kind::Listener { incoming, pool } => {
                 let is_offered = matches!(pool, Pool::Shared(shared) if shared.has_offer());
                 Readiness { readable: !incoming.is_empty() || is_offered, writable: false, closed: false }
@@ -467,7 +505,7 @@ impl Client {
         let now = Ticks::now();
         if self.link.is_notified() || now >= self.next_look {
             self.next_look = Ticks(now.0 + self.waiter.rate().span(WAKE_FD_INTERVAL).0);
-            self.link.look();
+            self.link.look(&mut self.direct);
             // Check the guest's index here too. Without this, a violation would be found only when this side has no free buffer.
             if let Err(violation) = self.link.commands.in_flight() {
                 self.violated(&violation.to_string());
@@ -502,10 +540,11 @@ impl Client {
         let span = self.waiter.rate().span(READ_REPORT_INTERVAL).0;
         let is_recent = self.read.is_some_and(|(_, _, at)| now.0.saturating_sub(at.0) < span);
         let goes_on = if is_recent { self.flush_commands() } else { self.flush() };
-        if count > 0 {
+        let has_news = !self.direct.is_empty() && self.work_on_lanes();
+        if count > 0 || has_news {
             self.waiter.had_traffic(Ticks::now());
         }
-        count > 0 || goes_on
+        count > 0 || goes_on || has_news
     }
 
     /// Returns the next socket whose readiness has increased.
@@ -522,75 +561,8 @@ impl Client {
         None
     }
 
-    /// Returns an eventfd. A write to this eventfd ends a wait. Returns `None` for a client that no other thread wakes.
-    pub fn wake(&self) -> Option<Arc<OwnedFd>> {
-        self.link.wake()
-    }
-
-    /// Waits, according to the waiting policy, until there may be work for [`Client::work`]. `time` limits the wait.
-    pub fn wait(&mut self, time: Option<Duration>) {
-        if self.ended.is_some() {
-            return;
-        }
-        self.report_read();
-        self.link.publish();
-        self.notify();
-        let rate = self.waiter.rate();
-        let deadline = time.map(|time| Ticks(Ticks::now().0.saturating_add(rate.span(time).0)));
-        let Ok(_woken) = self.waiter.wait(&mut self.link, deadline);
-        self.waiter.notified_by(self.link.last_notification.take());
-    }
-
-    /// Requests notifications of all work. After that, [`Client::descriptor`] becomes readable when there is work. Returns false
-    /// if there is work already.
-    pub fn fall_asleep(&mut self) -> bool {
-        if self.flush() || self.ended.is_some() {
-            return false;
-        }
-        let Ok(asleep) = self.link.declare_asleep();
-        asleep
-    }
-
-    /// Returns a descriptor. After [`Client::fall_asleep`], it is readable when there may be work.
-    pub fn descriptor(&self) -> BorrowedFd<'_> {
-        self.link.descriptor()
-    }
-
-    /// Returns the descriptor on which the guest's notifications arrive. Like [`Client::descriptor`], it is readable when there may be
-    /// work, but a write to the eventfd of [`Client::wake`] does not make it readable. Unlike the other descriptor, it is no set of
-    /// epoll, so several sets can watch it exclusively (`EPOLLEXCLUSIVE`).
-    pub fn notifications(&self) -> BorrowedFd<'_> {
-        self.link.notifications()
-    }
-
-    /// Returns all descriptors that the client needs. A program must not close them.
-    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.link.descriptors()
-    }
-
     /// Returns the error with which the client ended, or `None` if it has not ended.
     pub fn ended(&self) -> Option<io::Error> {
         self.ended.as_ref().map(|(kind, why)| io::Error::new(*kind, why.clone()))
-    }
-}
-
-/// Waits until the bytes of closed connections are delivered, as long as the guest makes progress within [`ANSWER_TIME_MAX`].
-impl Drop for Client {
-    fn drop(&mut self) {
-        // A child that has abandoned the client has no memory of the link.
-        if self.ended.is_none() {
-            self.notify();
-        }
-        let mut until = Instant::now() + ANSWER_TIME_MAX;
-        let mut left = usize::MAX;
-        while self.lingers() && Instant::now() < until {
-            let now_left = self.unsent.len() + self.sockets.len();
-            if now_left < left {
-                (left, until) = (now_left, Instant::now() + ANSWER_TIME_MAX);
-            }
-            if !self.work() {
-                self.wait(Some(until.saturating_duration_since(Instant::now())));
-            }
-        }
     }
 }

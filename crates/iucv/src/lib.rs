@@ -21,6 +21,8 @@ pub mod client;
 pub mod extent;
 pub mod limits;
 pub mod options;
+mod packets;
+pub mod passing;
 pub mod record;
 
 use siga_ring::Shape;

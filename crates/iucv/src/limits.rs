@@ -46,6 +46,17 @@ pub const EXPECTED_MAX: u32 = 16;
 pub const SHARED_NUMBERS_MAX: usize = 4_096;
 /// Maximum number of bytes in an application's queue of received datagrams. Further datagrams are dropped.
 pub const DATAGRAM_QUEUE_BYTES_MAX: usize = 1 << 20;
+/// Number of calls that move bytes of a connection, after which the application asks for a slot, so that TCP need not carry the bytes. A
+/// connection with one request and one answer makes fewer.
+pub const DIRECT_AFTER_CALLS: u32 = 8;
+/// Number of bytes of a connection after which the application asks for a slot, whatever the number of calls.
+pub const DIRECT_AFTER_BYTES: u64 = 64 << 10;
+/// How often an application lets other threads run, and looks again where its peer stops to read memory. The peer says so at once.
+pub const STOP_YIELDS_MAX: u32 = 100;
+/// Maximum number of bytes of one connection that a guest keeps, because an application has received them by memory and not read.
+pub const REST_BYTES_MAX: usize = siga_ring::direct::Shape::STANDARD.slot_bytes();
+/// Maximum number of these bytes in one record.
+pub const REST_RECORD_BYTES_MAX: usize = 32 << 10;
 /// Interval at which an application that never sleeps checks that its guest is alive.
 pub const WAKE_FD_INTERVAL: Duration = Duration::from_millis(1);
 /// Maximum time that a guest may take to answer a command.

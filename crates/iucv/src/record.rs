@@ -4,10 +4,12 @@
 //! The receiver copies a record out of the link before it parses it, so later changes by the sender have no effect. If a record
 //! is too short, too long or of an unknown kind, the parser returns `None`.
 
+mod direct;
 mod fields;
 
 use crate::extent::Extents;
 use crate::options::{ConnectionInfo, DatagramChange, DatagramOptions, Delivery, SendFlags, SendTime, SocketOptions};
+pub use direct::DirectEvent;
 pub use fields::Arrival;
 use fields::DELIVERY_BYTES;
 use fields::{
@@ -89,6 +91,18 @@ pub enum Command {
     /// Take over a connection or a datagram socket that another application has used last. The guest answers `Yours`, or `Moved` if it has
     /// no memory. Or confirm that the guest has passed the socket on, or that the program has accepted a connection of a pooled listener.
     Take,
+    /// Ask for a slot of memory that this application shares with the one at the other end of the connection. The guest answers `Direct`
+    /// if both applications have asked and the control program permits it. Otherwise the connection stays with TCP.
+    AskDirect,
+    /// The application has passed its memory for a couple (`passing.rs`).
+    CoupleMemory { couple: u64 },
+    /// The application no longer uses the slot of this connection.
+    LeaveDirect,
+    /// Keep bytes that the application has received by memory and not read, for the application that uses the connection next. They follow
+    /// the next `after` bytes that come by TCP, and earlier bytes that the guest keeps.
+    KeepRest { after: u64, bytes: Vec<u8> },
+    /// The application has read `bytes` of these bytes.
+    RestRead { bytes: u32 },
 }
 
 /// A record from a guest to an application.
@@ -133,6 +147,8 @@ pub enum Event {
     /// The guest takes back a connection of a pooled listener that the application has not accepted. The application answers `Return`,
     /// unless it has confirmed the connection before.
     Withdrawn,
+    /// An event of direct connections.
+    Direct(DirectEvent),
 }
 
 /// The state of a connection, and its changes since the last status.
@@ -209,6 +225,7 @@ impl Command {
             Self::Accepted { count: number }
             | Self::Expect { count: number }
             | Self::Consumed { bytes: number }
+            | Self::RestRead { bytes: number }
             | Self::Return { listener: number } => into.extend(number.to_le_bytes()),
             Self::Set { options } => put_options(into, options),
             Self::SendTo { to, with, bytes } => {
@@ -228,7 +245,20 @@ impl Command {
                 let numbers = renumbered.iter().flat_map(|(there, here)| [there, here]);
                 numbers.for_each(|number| into.extend(number.to_le_bytes()));
             }
-            Self::Shutdown | Self::Close | Self::Abort | Self::Info | Self::Pool | Self::Accept | Self::Take => {}
+            Self::CoupleMemory { couple } => into.extend(couple.to_le_bytes()),
+            Self::KeepRest { after, bytes } => {
+                into.extend(after.to_le_bytes());
+                into.extend(bytes);
+            }
+            Self::Shutdown
+            | Self::Close
+            | Self::Abort
+            | Self::Info
+            | Self::Pool
+            | Self::Accept
+            | Self::Take
+            | Self::AskDirect
+            | Self::LeaveDirect => {}
         }
         tag(self.kind(), socket)
     }
@@ -260,6 +290,11 @@ impl Command {
             Self::Bind { shared: true, .. } => 22,
             Self::SendTo { .. } => 23,
             Self::Expect { .. } => 24,
+            Self::AskDirect => 25,
+            Self::CoupleMemory { .. } => 26,
+            Self::LeaveDirect => 27,
+            Self::KeepRest { .. } => 28,
+            Self::RestRead { .. } => 29,
         }
     }
 
@@ -291,6 +326,11 @@ impl Command {
             20 => Self::Inherit { key: from.take()?, renumbered: from.pairs()? },
             21 => Self::Take,
             24 => Self::Expect { count: from.u32()? },
+            25 => Self::AskDirect,
+            26 => Self::CoupleMemory { couple: from.u64()? },
+            27 => Self::LeaveDirect,
+            28 => Self::KeepRest { after: from.u64()?, bytes: from.rest() },
+            29 => Self::RestRead { bytes: from.u32()? },
             23 => Self::SendTo { to: from.address()?, with: from.datagram_options()?, bytes: from.rest() },
             _ => return None,
         };
@@ -367,6 +407,7 @@ impl Event {
             Self::Offer => 16,
             Self::NoneWaiting => 17,
             Self::Withdrawn => 19,
+            Self::Direct(event) => event.write(into),
         };
         tag(kind, socket)
     }
@@ -405,6 +446,7 @@ impl Event {
             16 => Self::Offer,
             17 => Self::NoneWaiting,
             19 => Self::Withdrawn,
+            20..=24 => Self::Direct(DirectEvent::parse(kind, &mut from)?),
             _ => return None,
         };
         from.0.is_empty().then_some((socket, event))

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The driver features of a network. By default all are on.
+/// The driver features of a network. By default all are on but `direct`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DriverFeatures {
@@ -25,6 +25,9 @@ pub struct DriverFeatures {
     /// A sleeping guest or application moves to the CPU of the process that notifies it, while that saves time.
     #[serde(alias = "gather")]
     pub colocate: bool,
+    /// The applications of guests exchange the bytes of their connections by memory that they share, on all HiperSockets networks
+    /// (`docs/direct.md`).
+    pub direct: bool,
 }
 
 impl Default for DriverFeatures {
@@ -37,6 +40,7 @@ impl Default for DriverFeatures {
             large_segments: true,
             zero_copy: true,
             colocate: true,
+            direct: false,
         }
     }
 }
@@ -46,13 +50,22 @@ impl DriverFeatures {
     pub const FORMER_NAMES: [(&str, &str); 2] = [("in_place", "zero_copy"), ("gather", "colocate")];
 
     /// Returns the name of each feature in topology files, and whether the feature is on.
-    pub fn named(mut self) -> [(&'static str, bool); 7] {
+    pub fn named(mut self) -> [(&'static str, bool); 8] {
         self.switches().map(|(name, is_on)| (name, *is_on))
     }
 
     /// Returns the name of each feature, and a reference to its switch.
-    pub fn switches(&mut self) -> [(&'static str, &mut bool); 7] {
-        let Self { packing, suppress_doorbells, copy_once, omit_checksums, large_segments, zero_copy, colocate } = self;
+    pub fn switches(&mut self) -> [(&'static str, &mut bool); 8] {
+        let Self {
+            packing,
+            suppress_doorbells,
+            copy_once,
+            omit_checksums,
+            large_segments,
+            zero_copy,
+            colocate,
+            direct,
+        } = self;
         [
             ("packing", packing),
             ("suppress_doorbells", suppress_doorbells),
@@ -61,6 +74,7 @@ impl DriverFeatures {
             ("large_segments", large_segments),
             ("zero_copy", zero_copy),
             ("colocate", colocate),
+            ("direct", direct),
         ]
     }
 }

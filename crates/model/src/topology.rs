@@ -50,6 +50,8 @@ pub struct Network {
     pub access: Access,
     /// Seconds without traffic after which a ring pair is closed and its memory freed.
     pub idle_seconds: u32,
+    /// Whether the applications of two guests may exchange the bytes of their connections by memory that they share.
+    pub direct: bool,
     /// The settings of the network's switch. `None` if guests exchange frames without a switch.
     pub switch: Option<Switch>,
 }

@@ -131,7 +131,7 @@ impl<'a> Variant<'a> {
 
 impl Guests {
     /// Features that the name of a level can add or remove.
-    pub const FEATURES: [&str; 9] = [
+    pub const FEATURES: [&str; 10] = [
         "packing",
         "suppress_doorbells",
         "copy_once",
@@ -139,6 +139,7 @@ impl Guests {
         "large_segments",
         "zero_copy",
         "colocate",
+        "direct",
         "adaptive_waiting",
         "pending",
     ];
@@ -439,17 +440,20 @@ mod tests {
         let (old, new) = (Level::load("420").unwrap(), Level::load("430").unwrap());
         let (plain, all) = (old.guests.unwrap(), new.guests.unwrap());
         assert!(plain.features.named().iter().all(|(_, is_on)| !is_on));
-        assert!(all.features.named().iter().all(|(_, is_on)| *is_on));
+        // Direct connections are measured by `430+direct`.
+        assert!(all.features.named().iter().all(|(name, is_on)| *is_on == (*name != "direct")));
         let features: Vec<&str> = all.features.named().iter().map(|(name, _)| *name).collect();
         assert_eq!(Guests::FEATURES[..features.len()], features);
         for feature in Guests::FEATURES {
-            let (more, less) = (format!("420+{feature}"), format!("430-{feature}"));
+            let less = if feature == "direct" { "430+direct".to_owned() } else { format!("430-{feature}") };
+            let more = format!("420+{feature}");
             let (more, less) = (Level::load(&more).unwrap(), Level::load(&less).unwrap());
             assert!(!more.sets_the_same(&old) && !less.sets_the_same(&new), "{feature}");
             let back = Level::load(&format!("420+{feature}-{feature}")).unwrap();
             assert!(back.sets_the_same(&old), "{feature}");
         }
-        let every = Guests::FEATURES.iter().fold("420".to_owned(), |name, feature| format!("{name}+{feature}"));
+        let of_430 = Guests::FEATURES.iter().filter(|feature| **feature != "direct");
+        let every = of_430.fold("420".to_owned(), |name, feature| format!("{name}+{feature}"));
         let every = Level::load(&every).unwrap().guests.unwrap();
         assert_eq!((every.features, every.full), (all.features, all.full));
         let both = Level::load("430-adaptive_waiting-colocate").unwrap().guests.unwrap();

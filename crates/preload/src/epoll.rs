@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 const OWN_DATA: u64 = 0x5369_6761_6f77_6e21;
 /// The data of the entry for the client's descriptor.
 const CLIENT_DATA: u64 = OWN_DATA + 1;
+/// The data of the entry for the notifications of other processes.
+const BELLS_DATA: u64 = OWN_DATA + 2;
 /// How many waits may find siga sockets ready before one also asks the kernel, so that foreign descriptors are not neglected.
 const WAITS_WITHOUT_KERNEL_MAX: u32 = 8;
 /// Largest number of events of foreign descriptors that one wait returns.
@@ -47,6 +49,8 @@ pub(crate) struct Set {
     event: Option<OwnEvent>,
     /// The number of the client's descriptor in the kernel's set.
     client: Option<RawFd>,
+    /// The number of the descriptor with the notifications of other processes, if it is in the kernel's set.
+    bells: Option<RawFd>,
     interests: Table<RawFd, Interest>,
     /// Numbers of sockets that may be ready.
     queue: VecDeque<RawFd>,
@@ -61,6 +65,7 @@ impl Set {
         let mut made = Self {
             event: None,
             client: None,
+            bells: None,
             interests: table(),
             queue: VecDeque::new(),
             sleepers: 0,
@@ -116,7 +121,7 @@ impl Set {
 
     /// Records that the client's descriptor is closed, which also removed it from the kernel's set.
     pub(crate) fn forget_client(&mut self) {
-        self.client = None;
+        (self.client, self.bells) = (None, None);
     }
 
     /// Returns whether the set waits until a socket is readable.
@@ -133,7 +138,7 @@ impl Set {
 
 /// Returns whether an event is one of an entry of this library.
 pub(crate) fn is_own(event: &libc::epoll_event) -> bool {
-    [OWN_DATA, CLIENT_DATA].contains(&{ event.u64 })
+    [OWN_DATA, CLIENT_DATA, BELLS_DATA].contains(&{ event.u64 })
 }
 
 fn own_entry() -> libc::epoll_event {
@@ -316,6 +321,14 @@ impl World {
             sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, exclusive)?;
             known.client = Some(client);
         }
+        let bells = self.bells_number();
+        let Some(known) = self.sets.get_mut(&set) else { return Ok(()) };
+        if let Some(bells) = bells.filter(|bells| known.bells != Some(*bells)) {
+            // The kernel knows no exclusive entry for a set, and these notifications come in a set.
+            let entry = libc::epoll_event { events: own_entry().events, u64: BELLS_DATA };
+            sys::epoll_control(set, libc::EPOLL_CTL_ADD, bells, entry)?;
+            known.bells = Some(bells);
+        }
         Ok(())
     }
 }
@@ -370,6 +383,9 @@ pub(crate) fn wait(
                 let reported = &from_kernel[..count];
                 if reported.iter().any(|event| { event.u64 } == CLIENT_DATA) {
                     held.note_notification();
+                }
+                if reported.iter().any(|event| { event.u64 } == BELLS_DATA) {
+                    held.note_bell();
                 }
                 found.extend(reported.iter().filter(|event| !is_own(event)));
             }

@@ -27,6 +27,7 @@ mod inheritance;
 mod log;
 mod numbers;
 mod options;
+mod others;
 mod poll;
 mod socket;
 mod sys;

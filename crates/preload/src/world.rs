@@ -21,6 +21,9 @@ use std::time::Duration;
 /// The place of a socket in [`World::sockets`].
 pub(crate) type Place = usize;
 
+/// How long a thread sleeps in a process that may wait for one descriptor only, if the process shares memory with others.
+const LIMITED_SLEEP_MAX: Duration = Duration::from_millis(20);
+
 /// A thread that sleeps.
 struct Sleeper {
     /// The sockets for which the thread waits.
@@ -34,7 +37,7 @@ struct Sleeper {
 /// The state of this process.
 #[derive(Default)]
 pub(crate) struct World {
-    client: Option<Client>,
+    pub(crate) client: Option<Client>,
     sockets: Vec<Option<Socket>>,
     of_number: Table<RawFd, Place>,
     of_stack: Table<Number, Place>,
@@ -104,11 +107,14 @@ impl Drop for Held {
 impl Held {
     /// Lets other threads use the state, and wakes those and the guest if there is something to do for them.
     fn unlock(&mut self) {
+        let world = self.world.as_mut();
+        world.into_iter().for_each(|world| world.settle_descriptors());
         let unwritten = Unwritten::take();
         let client = self.world.as_mut().and_then(|world| world.client.as_mut());
-        let notification = client.and_then(Client::take_notification);
+        let notifications = client.map(|client| (client.take_notification(), client.take_direct_notifications()));
         self.world = None;
-        notification.iter().for_each(|notify_fd| _ = notify_fd.notify_from_fixed());
+        let notifications = notifications.into_iter().flat_map(|(guest, others)| guest.into_iter().chain(others));
+        notifications.for_each(|notify_fd| _ = notify_fd.notify_from_fixed());
         unwritten.write();
     }
 
@@ -140,6 +146,8 @@ impl Held {
         let watched = self.client_number().filter(|_| !is_watched);
         let watches = watched.is_some();
         entries.extend(watched.map(entry));
+        let bells = self.bells_number().filter(|_| watches);
+        entries.extend(bells.map(entry));
         sockets.iter().for_each(|place| self.expect_connections(*place));
         let place = self.add_sleeper(Sleeper { sockets, event, watches });
         let outcome = self.unlocked(true, |before| {
@@ -147,10 +155,21 @@ impl Held {
             // A program in a sandbox may have a limit of one descriptor for a wait (`RLIMIT_NOFILE`), as in the server of ssh.
             let suffices = watches && entries[..own].iter().all(|entry| entry.fd < 0);
             let is_limited = outcome == Err(Error::INVALID) && suffices;
-            if is_limited { sys::poll(&mut entries[own + 1..], time, before) } else { outcome }
+            if !is_limited {
+                return outcome;
+            }
+            // Then the thread looks at the memory of other processes from time to time.
+            let time =
+                if bells.is_some() { Some(time.unwrap_or(LIMITED_SLEEP_MAX).min(LIMITED_SLEEP_MAX)) } else { time };
+            sys::poll(&mut entries[own + 1..own + 2], time, before)
         });
-        if watches && entries.last().is_some_and(|entry| entry.revents != 0) {
+        let is_ready = |at: usize| entries.get(at).is_some_and(|entry| entry.revents != 0);
+        let (is_notified, is_rung) = (watches && is_ready(own + 1), bells.is_some() && is_ready(own + 2));
+        if is_notified {
             self.note_notification();
+        }
+        if is_rung {
+            self.note_bell();
         }
         entries.truncate(own);
         if let Some(Sleeper { event, .. }) = self.sleepers[place].take() {
@@ -232,18 +251,13 @@ impl World {
             self.spare_events.extend(OwnEvent::new());
         }
         // Threads that sleep do not watch the client's descriptor yet.
+        self.wake_all();
+    }
+
+    /// Lets all threads and sets look again what they have to watch.
+    pub(crate) fn wake_all(&mut self) {
         self.sleepers.iter().flatten().for_each(|sleeper| sleeper.event.set());
         self.sets.values_mut().for_each(Set::wake);
-    }
-
-    /// Returns the number of the client's descriptor. It is readable when there is something to do.
-    pub(crate) fn client_number(&self) -> Option<RawFd> {
-        self.client.as_ref().map(|client| client.notifications().as_raw_fd())
-    }
-
-    /// Records that the client's descriptor was readable.
-    pub(crate) fn note_notification(&mut self) {
-        self.client.iter_mut().for_each(Client::note_notification);
     }
 
     /// Processes the guest's events, and wakes the threads and sets that wait for them.
@@ -251,6 +265,7 @@ impl World {
         if self.sets.values().any(Set::is_nested) {
             // While a notification is unread, such a set is readable for the kernel, and so for the program.
             self.note_notification();
+            self.note_bell();
         }
         let Some(client) = &mut self.client else { return false };
         let moved = client.work();
@@ -499,22 +514,6 @@ impl World {
     /// Returns one of the descriptor numbers of a socket.
     pub(crate) fn number_at(&self, place: Place) -> Option<RawFd> {
         self.of_number.iter().find(|(_, of)| **of == place).map(|(number, _)| *number)
-    }
-
-    /// Returns whether a socket has sockets of the stack that another process can hold too.
-    pub(crate) fn is_of_stack(&self, place: Place) -> bool {
-        let socket = self.sockets.get(place).and_then(Option::as_ref);
-        socket.is_some_and(|socket| !matches!(socket.state, State::New | State::Bound { .. } | State::Lost(_)))
-    }
-
-    /// Returns whether another process has taken a connection over from this one.
-    pub(crate) fn is_elsewhere(&mut self, place: Place) -> bool {
-        let Some(Socket { state: State::Connection { number, .. }, .. }) =
-            self.sockets.get(place).and_then(Option::as_ref)
-        else {
-            return false;
-        };
-        self.client.as_mut().is_some_and(|client| client.is_elsewhere(*number))
     }
 
     /// Returns the place of the socket with this descriptor number.

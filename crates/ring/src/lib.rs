@@ -3,7 +3,7 @@
 //! Each end of a ring pair owns one sealed memory file with its outgoing buffers and its own indices. The other end maps the file
 //! read-only. A [`Link`] is one end. It has both memory files, a doorbell (a pipe for notifications) in each direction, a
 //! [`Producer`] and a [`Consumer`]. [`wait`] decides when an end polls and when it sleeps. [`arena`] is shared memory without a
-//! ring, for payload.
+//! ring, for payload. [`direct`] is the memory with which two applications exchange the bytes of connections.
 //!
 //! Invariants:
 //! - The ring never looks inside a frame. The owner of a link decides what happens to a frame when the ring is full.
@@ -21,6 +21,7 @@ pub mod clock;
 mod colocate;
 mod consumer;
 pub mod counters;
+pub mod direct;
 pub mod doorbell;
 mod layout;
 pub mod limits;

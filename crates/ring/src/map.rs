@@ -151,6 +151,12 @@ impl Region {
         unsafe { std::slice::from_raw_parts_mut(base, len) }
     }
 
+    /// Copies `bytes` to offset `at`.
+    #[inline]
+    pub(crate) fn write(&mut self, at: usize, bytes: &[u8]) {
+        self.bytes_mut(at, bytes.len()).copy_from_slice(bytes);
+    }
+
     /// Returns `len` bytes, beginning at offset `at`, for reading.
     pub(crate) fn bytes(&self, at: usize, len: usize) -> &[u8] {
         let base = self.place(at, len);

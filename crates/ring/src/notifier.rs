@@ -42,14 +42,18 @@ impl Notifier {
 
     /// Decides as [`Notifier::changed`] does. Returns the descriptor on which the caller sends the notification, if it is due.
     pub(crate) fn take(&mut self, index: u64, threshold: u64) -> Option<Arc<NotifyFd>> {
-        self.is_due(index, threshold).then(|| {
-            self.counters.sent += 1;
-            Arc::clone(&self.notify_fd)
-        })
+        self.is_due(index, threshold).then(|| self.descriptor())
     }
 
+    /// Returns the descriptor on which notifications are sent.
+    pub(crate) fn descriptor(&mut self) -> Arc<NotifyFd> {
+        self.counters.sent += 1;
+        Arc::clone(&self.notify_fd)
+    }
+
+    /// Decides as [`Notifier::changed`] does, and leaves it to the caller to send the notification.
     #[inline]
-    fn is_due(&mut self, index: u64, threshold: u64) -> bool {
+    pub(crate) fn is_due(&mut self, index: u64, threshold: u64) -> bool {
         let requested = threshold != 0 && threshold <= index && threshold != self.notified_at;
         if requested {
             self.notified_at = threshold;

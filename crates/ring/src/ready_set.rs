@@ -33,6 +33,12 @@ impl<K: Clone> ReadySet<K> {
         Ok(Self { epoll, keys: BTreeMap::new(), last: 0 })
     }
 
+    /// Lets `change` exchange the set's descriptor, for example for a duplicate with another number.
+    #[must_use]
+    pub fn with_descriptor(self, change: impl FnOnce(OwnedFd) -> OwnedFd) -> Self {
+        Self { epoll: change(self.epoll), ..self }
+    }
+
     /// Returns a descriptor that is readable while any descriptor of the set is ready.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()

@@ -322,7 +322,7 @@ fn every_workload_crosses_at_both_levels_and_the_driver_features_are_read_back()
         };
         let words = format!(
             "full={full} packing={packing} suppress_doorbells={checksums} copy_once={copy_once} \
-             omit_checksums={checksums} large_segments={checksums} zero_copy={checksums} colocate={colocate}"
+             omit_checksums={checksums} large_segments={checksums} zero_copy={checksums} colocate={colocate} direct=false"
         );
         let devices = record["interfaces"].as_object().unwrap();
         assert!(devices.values().all(|text| text.as_str().unwrap().ends_with(&words)), "{words}: {record:#}");

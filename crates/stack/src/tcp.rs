@@ -58,7 +58,7 @@ pub use arrivals::ArrivedBytes;
 pub use buffer::{Heap, Storage};
 pub use config::{Config, ConfigError, Keepalive};
 pub use congestion::{BbrInfo, CongestionControl};
-pub use connection::{Connection, ConnectionReadiness, Info, LinuxInfo, Ports, SendError, StateName};
+pub use connection::{Connection, ConnectionReadiness, Info, LinuxInfo, Ports, SendError, StateName, StreamPosition};
 pub use cookie::SynCookie;
 pub(crate) use fast_open::FAST_OPEN_BYTES;
 pub use fast_open::{FastOpenEvent, FastOpenSyn};

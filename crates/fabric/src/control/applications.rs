@@ -7,7 +7,8 @@ use crate::protocol::message::{Loss, Order};
 use crate::protocol::request::Answer;
 use crate::protocol::secret::Secret;
 use crate::protocol::ticket::ApplicationId;
-use siga_model::error::{Error, Result};
+use siga_iucv::passing::Passing;
+use siga_model::error::{Error, IoContext, Result};
 use siga_model::name::Name;
 use siga_model::topology;
 use std::os::fd::OwnedFd;
@@ -30,6 +31,8 @@ impl Control {
         let [(notify_guest, wake_guest), (notify_application, wake_application)] = doorbells()?;
         let topology::Guest { arena_bytes, waiting, .. } = self.topology.guests[guest];
         let [memory, arena] = memory::of_application(arena_bytes)?;
+        let (at_guest, at_application) =
+            Passing::pair().context("cannot create a socket between a guest and an application")?;
         self.last_application += 1;
         let application = self.state.issuer().application(self.last_application, guest);
         if let Some(guest) = self.guests.get_mut(guest) {
@@ -40,7 +43,7 @@ impl Control {
         self.send_order(
             guest,
             &Order::Application { application, arena_bytes },
-            vec![notify_guest, wake_guest, memory, arena],
+            vec![notify_guest, wake_guest, memory, arena, at_guest],
         );
         if !self.serves(guest, application) {
             // The order could not be sent, so the control program ended the guest. The client has already received an error.
@@ -48,7 +51,7 @@ impl Control {
         }
         let colocate = self.topology.features.colocate;
         let answer = Answer::Application { arena_bytes, waiting, colocate };
-        self.answer_with(key, &answer, vec![notify_application, wake_application]);
+        self.answer_with(key, &answer, vec![notify_application, wake_application, at_application]);
         Ok(())
     }
 
@@ -100,6 +103,8 @@ impl Control {
             return;
         }
         self.log.of_guest(guest, &format!("guest {guest}: application {}: ended: {why}", application.0));
+        let orders = self.direct.application_ended(guest, application);
+        self.send_all(Some(guest), orders);
         if let Some(key) = self.client_of(application) {
             let message = format!("guest {guest} refused this application: {why}");
             self.finish(key, Err(Error::environment(message)));

@@ -13,6 +13,7 @@ use super::Control;
 use super::guests::{Guest, Phase};
 use crate::limits::{GUEST_EVENTS_AT_ONCE_MAX, INVENTORY_PART_MAX, ORDERS_OF_ONE_MAX, OUTBOX_MESSAGES_MAX};
 use crate::protocol::channel::Ended;
+use crate::protocol::direct::DirectRequest;
 use crate::protocol::message::{GuestEvent, Loss, MemberId, Order, PROTOCOL, RingPairEnd};
 use crate::protocol::ticket::RingPairId;
 use siga_model::error::{Error, Result};
@@ -30,9 +31,10 @@ impl GuestEvent {
             Self::Inventory { .. } => (0, &[Phase::Adopted]),
             Self::Port { .. } => (1, &[Phase::Adopted]),
             Self::Failed(_) => (0, &[Phase::Begun, Phase::Configured, Phase::Adopted, Phase::Runs]),
-            Self::Memory { .. } => (1, CONFIGURED),
+            Self::Memory { .. } | Self::Direct { event: DirectRequest::Memory { .. }, .. } => (1, CONFIGURED),
             Self::ApplicationMemory { .. } => (2, CONFIGURED),
             Self::Couple { .. }
+            | Self::Direct { .. }
             | Self::ApplicationEnded { .. }
             | Self::Linked { .. }
             | Self::Idle { .. }
@@ -110,6 +112,7 @@ impl Control {
                 }
             }
             GuestEvent::ApplicationMemory { application } => self.guest_memory(name, application, descriptors),
+            GuestEvent::Direct { application, event } => self.direct(name, application, event, descriptors),
             GuestEvent::ApplicationEnded { application, why } => self.application_ended(name, application, &why),
             GuestEvent::Linked { pair } => {
                 if let Some(partner) = self.pairs.linked(pair, name) {

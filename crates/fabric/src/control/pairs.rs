@@ -344,7 +344,11 @@ impl RingPairs {
 }
 
 /// Returns the devices of two members. Returns an error if the topology does not allow a ring pair between them.
-fn may_couple<'a>(topology: &'a Topology, one: &MemberId, other: &MemberId) -> Result<(&'a Device, &'a Device), Error> {
+pub(super) fn may_couple<'a>(
+    topology: &'a Topology,
+    one: &MemberId,
+    other: &MemberId,
+) -> Result<(&'a Device, &'a Device), Error> {
     let device = |member: &MemberId| {
         let guest = topology.guests.get(&member.guest);
         let device = guest.and_then(|guest| guest.devices.iter().find(|device| device.name == member.device));

@@ -147,6 +147,10 @@ impl Control {
         }
         let orders = self.pairs.revoke(&self.topology, guest);
         self.send_all(None, orders);
+        if !granted {
+            let orders = self.direct.revoke(guest);
+            self.send_all(None, orders);
+        }
         self.send_member_changes(guest, &before);
         Ok(())
     }

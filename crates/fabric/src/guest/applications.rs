@@ -4,7 +4,9 @@
 use super::Node;
 use super::wakes::ReadyKey;
 use crate::iucv::Host;
+use crate::iucv::direct::DirectReport;
 use crate::limits::HOT_TIME;
+use crate::protocol::direct::DirectOrder;
 use crate::protocol::message::{GuestEvent, Loss};
 use crate::protocol::ticket::ApplicationId;
 use siga_ring::clock::Ticks;
@@ -53,7 +55,44 @@ impl Node {
         busy
     }
 
+    /// Carries out an order about a direct connection.
+    pub(super) fn obey_direct(
+        &mut self,
+        now: Ticks,
+        application: ApplicationId,
+        order: DirectOrder,
+        mut descriptors: Vec<OwnedFd>,
+    ) {
+        match order {
+            DirectOrder::Couple { couple } => self.applications.begin_couple(application, couple, &descriptors),
+            DirectOrder::Memory { couple } => {
+                if let Some(memory) = descriptors.pop() {
+                    self.applications.peer_memory(application, couple, memory);
+                }
+            }
+            DirectOrder::Slot { request, slot } => self.applications.bind_direct(application, request, slot),
+            DirectOrder::Gone { couple, reset } => self.end_couple(now, application, couple, reset),
+        }
+        self.report_direct();
+    }
+
+    /// Ends the memory that an application shares with another one.
+    fn end_couple(&mut self, now: Ticks, id: ApplicationId, couple: u64, reset: bool) {
+        let (at, hot_time) = (self.clock.instant(now), self.clock.span(HOT_TIME));
+        let (stack, groups, clock) = (&mut self.stack, &self.group_networks, &self.clock);
+        let mut host = Host { stack, groups, clock, now, at, hot_time };
+        self.applications.end_couple(&mut host, id, couple, reset);
+    }
+
+    /// Reports to the control program what applications need for direct connections.
+    fn report_direct(&mut self) {
+        for DirectReport { application, event, memory } in self.applications.take_direct_reports() {
+            self.send_event(&GuestEvent::Direct { application, event }, memory.into_iter().collect());
+        }
+    }
+
     fn report_ended_applications(&mut self) {
+        self.report_direct();
         for ended in self.applications.take_ended() {
             self.wakes.events.remove(ended.registration, &ended.wake_fd);
             self.send_event(&GuestEvent::ApplicationEnded { application: ended.id, why: ended.why }, Vec::new());

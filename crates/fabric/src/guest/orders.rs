@@ -132,6 +132,7 @@ impl Node {
                 self.begin_application(application, arena_bytes, descriptors);
             }
             Order::ApplicationMemory { application } => self.complete_application(now, application, descriptors),
+            Order::Direct { application, order } => self.obey_direct(now, application, order, descriptors),
             Order::Report { request } => self.report(request),
             Order::Ping { request, to, bytes, timeout_ms } => {
                 let span = self.clock.span(Duration::from_millis(timeout_ms.into()));
@@ -142,26 +143,27 @@ impl Node {
                 let until = if sent { Ticks(now.0 + span.0) } else { now };
                 self.pings.push(OpenPing { request, ping, sent: now, until });
             }
-            Order::Capture { snap_bytes } => {
-                if let Some(into) = descriptors.pop() {
-                    let snap_bytes = usize::try_from(snap_bytes).unwrap_or(usize::MAX);
-                    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-                    let since_1970_ns = u64::try_from(since_1970.as_nanos()).unwrap_or(0);
-                    let epoch_ns = since_1970_ns.saturating_sub(self.now().as_ns());
-                    let bytes_max = CAPTURE_BYTES_MAX;
-                    if !self.start_switch_capture(snap_bytes, bytes_max, epoch_ns) {
-                        self.stack.start_capture(CaptureSettings { snap_bytes, bytes_max, epoch_ns });
-                    }
-                    let _ = rustix::io::ioctl_fionbio(&into, true);
-                    self.capture = Some(Capture { into, waiting: Vec::new() });
-                }
-            }
+            Order::Capture { snap_bytes } => self.start_capture(snap_bytes, descriptors.pop()),
             Order::CaptureStop => self.stop_capture(),
             Order::Stop => {
                 self.account(None);
                 self.stops = true;
             }
         }
+    }
+
+    fn start_capture(&mut self, snap_bytes: u32, into: Option<OwnedFd>) {
+        let Some(into) = into else { return };
+        let snap_bytes = usize::try_from(snap_bytes).unwrap_or(usize::MAX);
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let since_1970_ns = u64::try_from(since_1970.as_nanos()).unwrap_or(0);
+        let epoch_ns = since_1970_ns.saturating_sub(self.now().as_ns());
+        let bytes_max = CAPTURE_BYTES_MAX;
+        if !self.start_switch_capture(snap_bytes, bytes_max, epoch_ns) {
+            self.stack.start_capture(CaptureSettings { snap_bytes, bytes_max, epoch_ns });
+        }
+        let _ = rustix::io::ioctl_fionbio(&into, true);
+        self.capture = Some(Capture { into, waiting: Vec::new() });
     }
 
     fn accept_reconnecting(&mut self) {

@@ -60,6 +60,9 @@ impl Node {
         if let Some(listener) = &listener {
             wakes.events.add(listener, ReadyKey::Listener).context("the guest cannot wait for an event")?;
         }
+        let direct = config.devices.iter().filter(|device| device.direct);
+        let direct_networks = direct.flat_map(|device| &device.addresses).copied().collect();
+        let own = config.devices.iter().flat_map(|device| &device.addresses).map(|net| net.addr()).collect();
         let mut node = Self {
             stack: Stack::with_storage(stack_config),
             confinement: String::new(),
@@ -81,7 +84,7 @@ impl Node {
             clock,
             halves: Vec::new(),
             held: Vec::new(),
-            applications: Applications::none(),
+            applications: Applications::none(direct_networks, own),
             group_networks: GroupNetworks::default(),
             pings: Vec::new(),
             capture: None,

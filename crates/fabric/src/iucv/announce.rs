@@ -8,6 +8,7 @@
 use super::Host;
 use super::applications::{Applications, LinkedApplication};
 use super::commands::{Outcome, Served};
+use super::direct::DirectUse;
 use super::memory::Memory;
 use super::sharing::Handle;
 use super::violation::ApplicationViolation;
@@ -42,6 +43,10 @@ pub(super) struct Known {
     pub(super) is_unconfirmed: bool,
     /// The pooled listener of the connection, if the application has not accepted the connection.
     pub(super) handed_for: Option<ListenerId>,
+    /// The slot of a direct connection, or the request for one.
+    pub(super) direct: Option<DirectUse>,
+    /// How many bytes were sent and received by TCP before the application has used the connection.
+    pub(super) base: (u64, u64),
 }
 
 impl Applications {

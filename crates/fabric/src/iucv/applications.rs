@@ -2,6 +2,7 @@
 
 use super::Host;
 use super::commands::Served;
+use super::direct::DirectState;
 use super::memory::Area;
 use super::reservations::Reservations;
 use super::sharing::Sharing;
@@ -10,8 +11,10 @@ use crate::limits::REPLIES_MAX;
 use crate::protocol::message::Loss;
 use crate::protocol::report::ApplicationReport;
 use crate::protocol::ticket::ApplicationId;
+use ipnet::IpNet;
 use siga_iucv::extent::{Table, table};
 use siga_iucv::limits::APPLICATION_BUFFERS;
+use siga_iucv::passing::{Parcel, Passing};
 use siga_iucv::record::{Event, GUEST_NUMBERS, Number};
 use siga_iucv::{ROOM, shape};
 use siga_ring::arena::{OwnArena, PeerArena};
@@ -23,7 +26,8 @@ use siga_stack::time::Instant;
 use siga_stack::udp::UdpId;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::net::IpAddr;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// An application that has ended.
@@ -52,6 +56,7 @@ pub(crate) struct Applications {
     pub(super) scratch: Vec<u8>,
     /// Applications that have ended, but whose end the guest has not reported yet.
     ended: Vec<Ended>,
+    pub(super) direct: DirectState,
 }
 
 /// An application that uses the guest's stack.
@@ -59,6 +64,7 @@ pub(crate) struct Applications {
 pub(super) struct Application {
     pub(super) id: ApplicationId,
     wake_fd: (u64, WakeFd),
+    passing: Passing,
     stage: Stage,
 }
 
@@ -148,10 +154,12 @@ impl LinkedApplication {
         self.commands.counters().copy_ticks.0 + self.area.copy_ticks()
     }
 
-    fn report(&self, id: ApplicationId, rate: &Rate) -> ApplicationReport {
+    fn report(&self, id: ApplicationId, rate: &Rate, (sent, received): (u64, u64)) -> ApplicationReport {
         let mut counters = counters::producer_counters(&self.events.counters());
         counters::add(&mut counters, &counters::consumer_counters(&self.commands.counters()));
         counters::add(&mut counters, &counters::named([("copied_bytes", self.area.copied_bytes())]));
+        let by_memory = [("direct_sent_bytes", sent), ("direct_received_bytes", received)];
+        counters::add(&mut counters, &counters::named(by_memory));
         ApplicationReport {
             application: Some(id.0.number()),
             sockets: self.sockets.len() as u64,
@@ -163,7 +171,9 @@ impl LinkedApplication {
 }
 
 impl Applications {
-    pub(crate) fn none() -> Self {
+    /// Returns a guest's applications before the first one. `networks` are the networks with direct connections, and `own` the guest's
+    /// addresses.
+    pub(crate) fn none(networks: Vec<IpNet>, own: Vec<IpAddr>) -> Self {
         Self {
             all: Vec::new(),
             of_connection: table(),
@@ -174,7 +184,25 @@ impl Applications {
             past_copy_ticks: 0,
             scratch: Vec::new(),
             ended: Vec::new(),
+            direct: DirectState::new(networks, own),
         }
+    }
+
+    pub(super) fn id_of(&self, place: usize) -> Option<ApplicationId> {
+        self.all.get(place)?.as_ref().map(|application| application.id)
+    }
+
+    pub(super) fn place_of(&self, id: ApplicationId) -> Option<usize> {
+        self.all.iter().position(|application| application.as_ref().is_some_and(|known| known.id == id))
+    }
+
+    pub(super) fn passing(&self, place: usize) -> Option<&Passing> {
+        self.all.get(place)?.as_ref().map(|application| &application.passing)
+    }
+
+    /// Passes descriptors to an application. Returns false if it takes none.
+    pub(super) fn pass(&self, place: usize, parcel: Parcel, couple: u64, descriptors: &[BorrowedFd<'_>]) -> bool {
+        self.passing(place).is_some_and(|passing| passing.pass(parcel, couple, descriptors).is_ok())
     }
 
     pub(super) fn client(&mut self, place: usize) -> Option<&mut LinkedApplication> {
@@ -219,8 +247,8 @@ impl Applications {
     }
 
     pub(crate) fn reports(&self, rate: &Rate) -> impl Iterator<Item = ApplicationReport> {
-        self.all.iter().flatten().filter_map(|application| match &application.stage {
-            Stage::Linked(client) => Some(client.report(application.id, rate)),
+        self.all.iter().enumerate().filter_map(|(place, application)| match &application.as_ref()?.stage {
+            Stage::Linked(client) => Some(client.report(self.id_of(place)?, rate, self.direct.bytes(place))),
             Stage::Half(_) => None,
         })
     }
@@ -244,7 +272,7 @@ impl Applications {
         descriptors: Vec<OwnedFd>,
         register: impl FnOnce(&WakeFd, usize) -> io::Result<u64>,
     ) -> Result<Vec<OwnedFd>, String> {
-        let [notify_fd, wake_fd, memory, arena_memory]: [OwnedFd; 4] = descriptors
+        let [notify_fd, wake_fd, memory, arena_memory, passing]: [OwnedFd; 5] = descriptors
             .try_into()
             .map_err(|_| "the order to attach an application lacks descriptors of its notification pipes or memory")?;
         let (notify_fd, wake_fd) = NotifyFd::from_fd(notify_fd)
@@ -262,7 +290,8 @@ impl Applications {
         let place = self.all.iter().position(Option::is_none).unwrap_or(self.all.len());
         let registration = register(&wake_fd, place).map_err(|error| error.to_string())?;
         let stage = Stage::Half(Box::new((own, arena, notify_fd, bytes)));
-        let application = Some(Application { id, wake_fd: (registration, wake_fd), stage });
+        let passing = Passing::from_fd(passing).map_err(|error| error.to_string())?;
+        let application = Some(Application { id, wake_fd: (registration, wake_fd), passing, stage });
         match self.all.get_mut(place) {
             Some(free) => *free = application,
             None => self.all.push(application),
@@ -273,9 +302,8 @@ impl Applications {
     /// Completes the link to an application, because the application's memory has arrived. From now on the guest handles its
     /// commands.
     pub(crate) fn complete(&mut self, now: Ticks, id: ApplicationId, descriptors: Vec<OwnedFd>) {
-        let is = |application: &Option<Application>| application.as_ref().is_some_and(|known| known.id == id);
-        let Some(place) = self.all.iter().position(is) else { return };
-        let Some(Application { wake_fd: (registration, wake_fd), stage: Stage::Half(half), .. }) =
+        let Some(place) = self.place_of(id) else { return };
+        let Some(Application { wake_fd: (registration, wake_fd), stage: Stage::Half(half), passing, .. }) =
             self.all[place].take()
         else {
             return;
@@ -286,7 +314,7 @@ impl Applications {
                 let Link { producer, consumer, wake_fd } = Link::new(own, peer, notify_fd, wake_fd);
                 let client = LinkedApplication::new(now, producer, consumer, Area::new(sent, arena));
                 let stage = Stage::Linked(Box::new(client));
-                self.all[place] = Some(Application { id, wake_fd: (registration, wake_fd), stage });
+                self.all[place] = Some(Application { id, wake_fd: (registration, wake_fd), passing, stage });
             }
             Err(why) => self.ended.push(Ended { id, why: Loss::Failed(why), registration, wake_fd }),
         }
@@ -318,7 +346,7 @@ impl Applications {
     /// Ends an application, and frees all its sockets and memory. As in Linux, the connections of a process that has ended are closed.
     /// Those of an application that the guest ends for another reason are reset.
     pub(super) fn end(&mut self, host: &mut Host<'_>, place: usize, why: Loss) {
-        let Some(Application { id, wake_fd: (registration, wake_fd), stage }) =
+        let Some(Application { id, wake_fd: (registration, wake_fd), stage, .. }) =
             self.all.get_mut(place).and_then(Option::take)
         else {
             return;
@@ -338,9 +366,14 @@ impl Applications {
                 }
                 match (served, handle) {
                     (Served::Elsewhere { .. }, Some(handle)) => self.close_unheld(host, handle),
-                    (Served::Connection { id, .. }, Some(handle)) if matches!(why, Loss::PeerGone) => {
+                    (Served::Connection { id, known, .. }, Some(handle)) if matches!(why, Loss::PeerGone) => {
                         self.park(host, *id);
-                        self.close_unheld(host, handle);
+                        if self.left_memory_unread(place, known.direct.as_ref()) {
+                            // As in Linux, a connection with unread bytes ends with a reset. It still exists, so the call succeeds.
+                            let _ = host.stack.tcp_abort(host.at, *id);
+                        } else {
+                            self.close_unheld(host, handle);
+                        }
                     }
                     _ => self.unbind(host, served),
                 }
@@ -349,6 +382,7 @@ impl Applications {
             self.of_connection.retain(|_, (of, _)| *of != place);
             self.reserved.remove(|one| one.place == place);
         }
+        self.forget_couples(place);
         self.ended.push(Ended { id, why, registration, wake_fd });
     }
 

@@ -166,6 +166,16 @@ impl Applications {
             Command::Share { key, numbers } => self.share(host, place, key, &numbers),
             Command::Inherit { key, renumbered } => self.inherit(place, &key, &renumbered),
             Command::Take => self.take(host, place, socket),
+            Command::AskDirect => self.ask_direct(host, place, socket),
+            Command::CoupleMemory { couple } => self.couple_memory(place, couple),
+            Command::LeaveDirect => {
+                if let Some(Served::Connection { known, .. }) = self.served(place, socket) {
+                    known.direct = None;
+                }
+                Ok(())
+            }
+            Command::KeepRest { after, bytes } => self.keep_rest(host, place, socket, after, &bytes),
+            Command::RestRead { bytes } => self.rest_read(place, socket, size(bytes)),
             Command::Info => {
                 let id = self.connection(place, socket)?;
                 // The stack keeps the connection until the application closes it, so the call succeeds.
@@ -263,7 +273,7 @@ impl Applications {
         self.client(place)?.sockets.get_mut(&socket)
     }
 
-    fn connection(&mut self, place: usize, socket: Number) -> Result<TcpId, ApplicationViolation> {
+    pub(super) fn connection(&mut self, place: usize, socket: Number) -> Result<TcpId, ApplicationViolation> {
         match self.served(place, socket) {
             Some(Served::Connection { id, known, .. }) if !known.is_abandoned => Ok(*id),
             Some(Served::Elsewhere { id }) => Ok(*id),
@@ -354,7 +364,10 @@ impl Applications {
         host.stack.tcp_set_buffers(id, sent, received).map_err(tcp_error)?;
         self.of_connection.insert(id, (place, socket));
         hint.mark();
-        Ok(Served::Connection { id, hint, known: Known::default() })
+        // Before the connection is open, and after the peer's FIN, it cannot be direct.
+        let position = host.stack.tcp_stream_position(id).ok().flatten();
+        let base = position.map_or((0, 0), |position| (position.written, position.read));
+        Ok(Served::Connection { id, hint, known: Known { base, ..Known::default() } })
     }
 
     fn accepted(&mut self, place: usize, socket: Number, count: u32) -> Outcome {
@@ -432,6 +445,8 @@ impl Applications {
         }
         known.unread -= bytes;
         hint.mark();
+        self.direct.consumed(id, bytes);
+        let Some(client) = self.client(place) else { return Ok(()) };
         client.pending.append(&mut client.starved);
         let is_crowded = host.stack.tcp_incoming(id).is_ok_and(Memory::is_crowded);
         let window_max = if is_crowded { CROWDED_RECEIVE_BYTES_MAX } else { u32::MAX };
@@ -462,9 +477,11 @@ impl Applications {
         match client.sockets.get_mut(&socket) {
             Some(Served::Connection { id, hint, known }) if !known.is_abandoned => {
                 known.is_abandoned = true;
+                known.direct = None;
                 hint.mark();
                 let id = *id;
                 self.of_connection.remove(&id);
+                self.direct.forget_rest(id);
                 // The connection still exists, so the call succeeds.
                 let _ = if abort { host.stack.tcp_abort(host.at, id) } else { host.stack.tcp_close(host.at, id) };
                 Ok(())

@@ -301,9 +301,11 @@ impl Applications {
         if let Served::Connection { known, .. } = &mut served {
             known.is_unconfirmed = is_unconfirmed;
         }
+        let rest = self.direct.rest_events(id);
         if let Some(client) = self.client(place) {
             client.sockets.insert(socket, served);
             client.replies.push_back((socket, Event::Yours));
+            client.replies.extend(rest.into_iter().map(|event| (socket, event)));
         }
         true
     }
@@ -353,7 +355,8 @@ impl Applications {
             Handle::Connection(id) => {
                 self.of_connection.remove(&id);
                 // As in Linux, a connection with unread bytes ends with a reset.
-                let is_unread = host.stack.tcp_progress(id).is_ok_and(|progress| progress.received > 0);
+                let is_unread = host.stack.tcp_progress(id).is_ok_and(|progress| progress.received > 0)
+                    | self.direct.forget_rest(id);
                 let _ = if is_unread { host.stack.tcp_abort(host.at, id) } else { host.stack.tcp_close(host.at, id) };
             }
             Handle::Listener(id) => {

@@ -33,6 +33,10 @@ pub(crate) enum ApplicationViolation {
     ExtentCount(Number),
     /// With the command, the connection would have more bytes in flight than allowed.
     InFlight(Number),
+    /// The application did not pass its memory for this couple, or passed it twice.
+    Couple(u64),
+    /// The application passed on more received bytes than a slot has, or read more of them than the guest keeps.
+    Rest(Number),
 }
 
 impl fmt::Display for ApplicationViolation {
@@ -42,6 +46,10 @@ impl fmt::Display for ApplicationViolation {
             Self::NoCommand(bytes) => {
                 return write!(f, "the application sent {bytes} bytes that are not a valid command");
             }
+            Self::Couple(couple) => {
+                return write!(f, "the application passed no memory for couple {couple}, or passed it twice");
+            }
+            Self::Rest(socket) => ("the application passed on or read bytes that it cannot have", socket),
             Self::Number(socket) => ("the application used a socket number that is not allowed", socket),
             Self::NoConnection(socket) => ("the application used a socket that has no connection", socket),
             Self::NoDatagrams(socket) => ("the application used a socket that cannot send a datagram", socket),

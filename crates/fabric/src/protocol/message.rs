@@ -3,6 +3,7 @@
 //! The control program sends *orders* to a guest, and the guest sends *guest events* back. If a message carries descriptors, its
 //! documentation lists them in their order.
 
+use super::direct::{DirectOrder, DirectRequest};
 use super::report::{ReportPart, Traffic};
 use super::secret::Secret;
 use super::ticket::{ApplicationId, RingPairId};
@@ -21,7 +22,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 /// The version of the protocol: of all messages of this crate. Both ends of a channel must use the same version.
-pub const PROTOCOL: u32 = 12;
+pub const PROTOCOL: u32 = 13;
 
 /// The name of a member of a network: one device of one guest.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -154,6 +155,8 @@ pub struct GuestDevice {
     pub addresses: Vec<IpNet>,
     /// The length of the largest IP packet in bytes.
     pub mtu: u16,
+    /// Whether connections over the network can be direct.
+    pub direct: bool,
     /// The number of buffers of each inbound ring. The device has one inbound ring for each partner.
     pub buffer_count: u16,
     /// What the guest does with a frame when the ring to the partner has no empty buffer.
@@ -177,6 +180,7 @@ impl GuestDevice {
             kind: network.kind,
             addresses: device.addresses.clone(),
             mtu: device.mtu,
+            direct: network.direct,
             buffer_count: device.buffer_count,
             full: device.full,
             features: topology.features,
@@ -238,12 +242,15 @@ pub enum Order {
     /// The control program refuses a pair that the guest asked for.
     Refused { device: Name, member: MemberId, why: Error },
     /// Serve a new application. The guest and the application each have an arena (shared memory for payload) of `arena_bytes`
-    /// bytes. Descriptors: the notify descriptor, the wake descriptor, and memory files for the guest's ring and for its arena. The
-    /// guest maps and seals the files, then answers with `ApplicationMemory`.
+    /// bytes. Descriptors: the notify descriptor, the wake descriptor, memory files for the guest's ring and for its arena, and the
+    /// socket over which guest and application pass descriptors. The guest maps and seals the files, then answers with
+    /// `ApplicationMemory`.
     Application { application: ApplicationId, arena_bytes: u64 },
     /// The application has made its end of the link to the guest. Descriptors: the memory files of the application's ring and of
     /// its arena.
     ApplicationMemory { application: ApplicationId },
+    /// An order about a direct connection of an application. Descriptors: those of the order.
+    Direct { application: ApplicationId, order: DirectOrder },
     /// Report the guest's counters and settings. The guest answers with `Report` events that repeat the number `request`.
     Report { request: u64 },
     /// Send an echo request with `bytes` bytes of payload to `to`, and wait for the reply. The guest answers with a `Pong` event that
@@ -295,6 +302,8 @@ pub enum GuestEvent {
     Memory { pair: RingPairId },
     /// The guest has made its end of the link to an application. Descriptors: the memory files of the guest's ring and of its arena.
     ApplicationMemory { application: ApplicationId },
+    /// An event of direct connections of an application. Descriptor: that of the event.
+    Direct { application: ApplicationId, event: DirectRequest },
     /// The guest has stopped serving an application.
     ApplicationEnded { application: ApplicationId, why: Loss },
     /// The guest has mapped both rings of a pair.

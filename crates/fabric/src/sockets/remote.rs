@@ -129,7 +129,12 @@ impl Provider for Client {
         let counted = self.counters();
         let mut counters = counters::producer_counters(&counted.commands);
         counters::add(&mut counters, &counters::consumer_counters(&counted.events));
-        counters::add(&mut counters, &counters::named([("copied_bytes", counted.copied_bytes)]));
+        let moved = [
+            ("copied_bytes", counted.copied_bytes),
+            ("direct_sent_bytes", counted.direct_sent_bytes),
+            ("direct_received_bytes", counted.direct_received_bytes),
+        ];
+        counters::add(&mut counters, &counters::named(moved));
         let mut times_ns = counters::wait_times(&counted.wait, &counted.rate);
         times_ns.insert("copying".to_owned(), counted.rate.ns(counted.copy_ticks));
         Ok(vec![ReportPart::Application(ApplicationReport {

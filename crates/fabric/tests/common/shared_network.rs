@@ -70,6 +70,11 @@ impl Network {
         self.part(guest, "stack")
     }
 
+    /// The report of a guest's only application.
+    pub(crate) fn application_report(&self, guest: &str) -> serde_json::Value {
+        self.part(guest, "application")
+    }
+
     /// Free bytes in a guest's arena for its only application.
     pub(crate) fn free_bytes(&self, guest: &str) -> u64 {
         self.part(guest, "application")["free_bytes"].as_u64().unwrap()

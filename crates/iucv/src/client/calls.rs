@@ -282,6 +282,16 @@ impl Client {
 
     pub(super) fn give_up(&mut self, number: Number, command: Command) {
         let Ok(socket) = self.socket(number) else { return };
+        if let Kind::Connection(connection) = &socket.kind
+            && connection.carrier.is_broken
+        {
+            // The guest already knows that the connection ends.
+            socket.stage = Stage::Closing;
+            if connection.carrier.is_gone {
+                self.sockets.remove(&number);
+            }
+            return;
+        }
         match socket.stage {
             Stage::Asked => socket.stage = Stage::Unwanted,
             Stage::Refused(_) => _ = self.sockets.remove(&number),

@@ -1,5 +1,6 @@
 //! The state that the client keeps for each socket of the application.
 
+use super::carrier::Carrier;
 use crate::BLOCK_BYTES;
 use crate::extent::{Extent, size};
 use crate::limits::{
@@ -163,6 +164,7 @@ pub(super) struct Connection {
     /// Number of unanswered commands `Info`. The next field has the last answer.
     pub(super) unanswered: u32,
     pub(super) info: Option<Box<ConnectionInfo>>,
+    pub(super) carrier: Carrier,
 }
 
 impl Connection {
@@ -185,6 +187,7 @@ impl Connection {
             arrivals: VecDeque::new(),
             unanswered: 0,
             info: None,
+            carrier: Carrier::default(),
         }
     }
 
@@ -195,6 +198,7 @@ impl Connection {
         self.arrivals.clear();
         (self.filled, self.under_way, self.unread, self.send_buffer) = (0, 0, 0, 0);
         (self.open, self.ended, self.stalled) = (false, false, false);
+        self.carrier = Carrier::default();
     }
 
     /// Returns how many more bytes this connection can have in flight. `in_all` is the number of bytes that the application has

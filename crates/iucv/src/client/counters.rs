@@ -25,12 +25,17 @@ pub struct ClientCounters {
     pub sockets: usize,
     /// Number of free bytes in this process's arena.
     pub free_bytes: usize,
+    /// Number of bytes that were sent and received by memory that this application shares with another one.
+    pub direct_sent_bytes: u64,
+    /// See `direct_sent_bytes`.
+    pub direct_received_bytes: u64,
 }
 
 impl Client {
     /// Returns the counters of this client.
     pub fn counters(&self) -> ClientCounters {
         let events = self.link.events.counters();
+        let (direct_sent_bytes, direct_received_bytes) = self.direct.bytes();
         ClientCounters {
             commands: self.link.commands.counters(),
             events,
@@ -40,6 +45,8 @@ impl Client {
             copy_ticks: Ticks(events.copy_ticks.0 + self.peer.copy_ticks().0),
             sockets: self.sockets.len(),
             free_bytes: self.free.len() * BLOCK_BYTES,
+            direct_sent_bytes,
+            direct_received_bytes,
         }
     }
 }

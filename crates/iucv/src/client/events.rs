@@ -35,6 +35,9 @@ impl Client {
             self.shared = Some(done);
             return Ok(());
         }
+        if let Event::Direct(event) = event {
+            return self.handle_direct_event(number, event);
+        }
         let socket = self.sockets.get_mut(&number).ok_or("the guest sent an event for a socket that does not exist")?;
         match event {
             Event::Made { local } => self.handle_made(number, local),
@@ -46,7 +49,17 @@ impl Client {
                 }
                 Ok(())
             }
-            Event::Gone => Err("the guest reported the end of a socket that the application did not close"),
+            Event::Gone => match &mut socket.kind {
+                Kind::Connection(connection) if connection.carrier.is_broken => {
+                    connection.carrier.is_gone = true;
+                    let blocks = connection.blocks.drain(..).map(|(block, _)| block);
+                    self.free.extend(blocks);
+                    Ok(())
+                }
+                Kind::Connection(_) | Kind::Listener { .. } | Kind::Datagrams(_) | Kind::Reserved => {
+                    Err("the guest reported the end of a socket that the application did not close")
+                }
+            },
             Event::Info(info) => socket.handle_info(info),
             Event::SendTimes { times } => match &socket.kind {
                 Kind::Connection(_) | Kind::Datagrams(_) => {
@@ -68,7 +81,7 @@ impl Client {
             | Event::TooLong
             | Event::Connected { .. }
             | Event::Failed { .. } => self.handle_datagrams(number, event),
-            Event::Incoming { .. } | Event::Shared { .. } => Ok(()),
+            Event::Incoming { .. } | Event::Shared { .. } | Event::Direct(_) => Ok(()),
         }
     }
 
@@ -124,6 +137,7 @@ impl Client {
             | Event::Offer
             | Event::NoneWaiting
             | Event::Withdrawn
+            | Event::Direct(_)
             | Event::SendTimes { .. } => Err("the guest sent a datagram socket an event for another type of socket"),
         }
     }
@@ -175,6 +189,11 @@ impl Client {
         let Some(Socket { kind: Kind::Connection(connection), stage, .. }) = self.sockets.get_mut(&number) else {
             return Err("the guest sent the state of a connection to a socket that is not a connection");
         };
+        if connection.carrier.is_broken {
+            // The connection has ended for the application. Its blocks become free when the guest has forgotten it.
+            let followed = connection.release(size(status.released), &mut self.free);
+            return followed.ok_or("the guest sent an impossible connection state");
+        }
         let before = connection.readiness(in_all);
         connection
             .follow(status, arena_bytes, &mut self.free)

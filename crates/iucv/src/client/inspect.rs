@@ -31,17 +31,19 @@ impl Client {
     pub fn peek(&mut self, socket: Number, into: &mut [u8]) -> io::Result<usize> {
         self.use_here(socket)?;
         self.connection(socket)?;
+        let tcp_max = into.len().min(self.tcp_first(socket));
         let Some(Socket { kind: Kind::Connection(connection), .. }) = self.sockets.get(&socket) else {
             return Err(ErrorKind::InvalidInput.into());
         };
         let mut done = 0;
         for extent in &connection.received {
-            let part = extent.len().min(into.len() - done);
+            let part = extent.len().min(tcp_max - done);
             let copied = self.peer.copy_to(extent.at(), &mut into[done..done + part]);
             debug_assert_eq!(copied, Ok(()), "an event with this extent was not checked");
             done += part;
         }
-        if done > 0 { Ok(done) } else { connection.nothing_received() }
+        done += self.peek_at_memory(socket, done, &mut into[done..]);
+        if done > 0 { Ok(done) } else { self.nothing_to_read(socket, into.is_empty()) }
     }
 
     /// Copies the next datagram as [`Client::receive_from`] does, but leaves it for the next receive.
@@ -66,7 +68,7 @@ impl Client {
     /// Returns whether this application has received bytes of a connection and not read them. The end of the stream does not count.
     pub fn holds_unread(&mut self, socket: Number) -> bool {
         self.work();
-        matches!(self.sockets.get(&socket), Some(Socket { kind: Kind::Connection(known), .. }) if known.unread > 0)
+        self.readable_bytes(socket) > 0
     }
 
     /// Returns the number of bytes that this application has sent on a connection and the peer has not acknowledged, as far as it knows
@@ -76,7 +78,9 @@ impl Client {
     /// Returns an error if the socket is no connection, or if the client has ended.
     pub fn undelivered(&mut self, socket: Number) -> io::Result<usize> {
         self.work();
-        Ok(self.connection(socket)?.under_way)
+        let connection = self.connection(socket)?;
+        // Bytes in memory count as delivered.
+        Ok(connection.under_way + connection.carrier.resend_bytes())
     }
 
     /// Returns which directions of a connection have ended, and whether it has failed.

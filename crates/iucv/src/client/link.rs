@@ -1,5 +1,6 @@
 //! The link to the guest, and the descriptors that an application waits for.
 
+use super::direct::Direct;
 use crate::ROOM;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
@@ -7,6 +8,7 @@ use siga_ring::doorbell::Notification;
 use siga_ring::ready_set::ReadySet;
 use siga_ring::wait::Sources;
 use siga_ring::{Consumer, Link, NotifyFd, Producer, WakeFd};
+use smallvec::SmallVec;
 use std::convert::Infallible;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -41,6 +43,8 @@ struct Ready {
     guest: bool,
     /// Another thread of this process wants to end the wait.
     call: bool,
+    /// Another application has sent a notification.
+    bell: bool,
 }
 
 /// The descriptors with which other threads wait for this client, and end its waits.
@@ -91,11 +95,12 @@ impl GuestLink {
     }
 
     /// Makes the descriptors with which other threads wait for this client, and end its waits.
-    pub(super) fn make_calls(&mut self) -> io::Result<()> {
+    pub(super) fn make_calls(&mut self, bells: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let mut all = ReadySet::new()?;
         all.add(&self.wake_fd, ())?;
         all.add(&*wake, ())?;
+        bells.map(|bells| all.add(bells, ())).transpose()?;
         self.calls = Some(Calls { wake, all });
         Ok(())
     }
@@ -140,13 +145,22 @@ impl GuestLink {
         self.ready.guest = true;
     }
 
+    /// Records that the descriptor of other applications' notifications was readable.
+    pub(super) fn note_bell(&mut self) {
+        self.ready.bell = true;
+    }
+
     /// Reads the notifications, without waiting.
-    pub(super) fn look(&mut self) {
+    pub(super) fn look(&mut self, direct: &mut Direct) {
         self.events.awake();
         self.asleep = false;
         let ready = std::mem::take(&mut self.ready);
         // Without a wait before, each descriptor may be ready.
         let is_unknown = ready == Ready::default();
+        if ready.bell || is_unknown {
+            direct.awake();
+            direct.drain();
+        }
         // If the doorbell cannot be read, the next read finds the hang-up.
         if (ready.guest || is_unknown)
             && let Ok(heard) = self.wake_fd.drain()
@@ -164,62 +178,77 @@ impl GuestLink {
 
     /// Waits until a descriptor is ready, for up to `time` (`None`: without a limit). A program in a sandbox often may use this system
     /// call and not those of epoll.
-    fn poll(&mut self, time: Option<Duration>) {
+    fn poll(&mut self, direct: &Direct, time: Option<Duration>) {
         let time = time.map(|time| Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 3_600, tv_nsec: 0 }));
-        let call = self.calls.as_ref().map_or_else(|| self.wake_fd.as_fd(), |calls| calls.wake.as_fd());
-        let mut entries = [
-            PollFd::from_borrowed_fd(self.wake_fd.as_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(call, PollFlags::IN),
-        ];
-        let count = if self.calls.is_some() { 2 } else { 1 };
-        match poll(&mut entries[..count], time.as_ref()) {
+        let guest = self.wake_fd.as_fd();
+        let call = self.calls.as_ref().map(|calls| calls.wake.as_fd());
+        let bells = direct.bells().filter(|_| !direct.is_empty());
+        let (call_at, bells_at) = (call.map(|_| 1), bells.map(|_| 1 + usize::from(call.is_some())));
+        let all = [Some(guest), call, bells];
+        let mut entries: SmallVec<[PollFd<'_>; 3]> =
+            all.into_iter().flatten().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        match poll(&mut entries, time.as_ref()) {
             Ok(_) => {}
             Err(Errno::INTR | Errno::NOMEM) => return,
             Err(error) => unreachable!("open descriptors can be waited for: {error}"),
         }
-        let is_ready = |at: usize| at < count && !entries[at].revents().is_empty();
-        self.ready = Ready { guest: self.ready.guest || is_ready(0), call: self.ready.call || is_ready(1) };
+        let is_ready = |at: Option<usize>| at.is_some_and(|at| !entries[at].revents().is_empty());
+        let (guest, call, bell) = (is_ready(Some(0)), is_ready(call_at), is_ready(bells_at));
+        let before = self.ready;
+        self.ready = Ready { guest: before.guest || guest, call: before.call || call, bell: before.bell || bell };
     }
 }
 
-impl Sources for GuestLink {
+/// What a client waits for: its guest and the applications with which it shares memory.
+pub(super) struct Waits<'a> {
+    pub(super) link: &'a mut GuestLink,
+    pub(super) direct: &'a mut Direct,
+}
+
+impl Sources for Waits<'_> {
     type Error = Infallible;
 
     fn is_ready(&mut self) -> Result<bool, Infallible> {
-        self.looks += 1;
-        if self.looks.is_multiple_of(LOOKS_A_SYSTEM_CALL) {
-            self.poll(Some(Duration::ZERO));
+        let link = &mut *self.link;
+        link.looks += 1;
+        if link.looks.is_multiple_of(LOOKS_A_SYSTEM_CALL) {
+            link.poll(self.direct, Some(Duration::ZERO));
         }
         // After a violation the result is true, because the next use of the link returns the violation.
-        Ok(self.hung_up
-            || self.ready != Ready::default()
-            || self.events.is_ready().unwrap_or(true)
-            || self.wants_room && self.has_room())
+        Ok(link.hung_up
+            || link.ready != Ready::default()
+            || link.events.is_ready().unwrap_or(true)
+            || link.wants_room && link.has_room()
+            || !self.direct.is_empty() && self.direct.look())
     }
 
     fn declare_asleep(&mut self) -> Result<bool, Infallible> {
-        let asleep = !self.hung_up && self.events.declare_asleep().unwrap_or(false);
-        let half = self.commands.shape().buffer_count() / 2;
-        self.asleep = asleep && (!self.wants_room || self.commands.want_room(half).unwrap_or(false));
-        Ok(self.asleep)
+        let link = &mut *self.link;
+        let asleep = !link.hung_up && link.events.declare_asleep().unwrap_or(false);
+        let half = link.commands.shape().buffer_count() / 2;
+        link.asleep = asleep && (!link.wants_room || link.commands.want_room(half).unwrap_or(false));
+        Ok(link.asleep && self.direct.declare_asleep())
     }
 
     fn sleep(&mut self, time: Option<Duration>) -> Result<(), Infallible> {
-        self.poll(time);
+        self.link.poll(self.direct, time);
         Ok(())
     }
 
     fn awake(&mut self) {
-        if self.ready != Ready::default() {
-            self.look();
+        if self.link.ready != Ready::default() {
+            self.link.look(self.direct);
         } else {
-            self.events.awake();
-            self.asleep = false;
+            self.link.events.awake();
+            self.link.asleep = false;
+            self.direct.awake();
         }
     }
 
-    /// Counts the bytes of commands and events, not those in the arenas.
+    /// Counts the bytes of commands and events and those of shared memory, not those in the arenas.
     fn moved(&self) -> u64 {
-        self.commands.counters().bytes.wrapping_add(self.events.counters().bytes)
+        let (sent, received) = self.direct.bytes();
+        let bytes = self.link.commands.counters().bytes.wrapping_add(self.link.events.counters().bytes);
+        bytes.wrapping_add(sent).wrapping_add(received)
     }
 }

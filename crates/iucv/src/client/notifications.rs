@@ -24,5 +24,12 @@ impl Client {
         if let Some(notify_fd) = self.take_notification() {
             notify_fd.notify();
         }
+        self.direct.take_notifications().for_each(|notify_fd| _ = notify_fd.notify());
+    }
+
+    /// Returns the notify descriptors of the other applications that request a notification, as [`Client::take_notification`] does for the
+    /// guest.
+    pub fn take_direct_notifications(&mut self) -> Vec<Arc<NotifyFd>> {
+        if self.direct.is_empty() { Vec::new() } else { self.direct.take_notifications().collect() }
     }
 }

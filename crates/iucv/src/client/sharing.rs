@@ -64,7 +64,11 @@ impl Client {
             let Ok(local) = self.await_made(number) else { continue };
             let Ok(socket) = self.socket(number) else { continue };
             let kind = match &mut socket.kind {
-                Kind::Connection(connection) => SharedKind::Connection(connection.remote),
+                Kind::Connection(connection) => {
+                    let remote = connection.remote;
+                    self.return_to_tcp(number);
+                    SharedKind::Connection(remote)
+                }
                 Kind::Listener { .. } => SharedKind::Listener,
                 Kind::Datagrams(_) => SharedKind::Datagrams,
                 Kind::Reserved => continue,
@@ -329,6 +333,7 @@ impl Client {
 
     /// Applies the event that this application uses a socket from now on, or no longer.
     pub(super) fn handle_use(&mut self, number: Number, is_here: bool) -> Result<(), &'static str> {
+        self.close_lane(number);
         let socket = self.sockets.get_mut(&number).ok_or("the guest sent an event for a socket that does not exist")?;
         if let Kind::Connection(connection) = &mut socket.kind {
             connection.leave(&mut self.free);

@@ -88,6 +88,7 @@ impl Fixture {
             peer: PeerArena::map(received_fd, arena_bytes).unwrap(),
             waiting: Mode::Block,
             colocate: false,
+            passing: None,
         };
         let mut guest = link(of_guest, own_fd, notify_fd_guest, wake_fd_guest);
         guest.producer.set_packing(true);
@@ -170,7 +171,7 @@ fn a_guest_that_took_more_commands_than_were_sent_ends_the_attachment_when_it_no
     let (notify_fd, wake_fd) = (NotifyFd::from_fd(notify_fd).unwrap(), WakeFd::from_fd(wake_fd).unwrap());
     let link = Link::new(own, PeerMemory::map(crafted_fd, shape().unwrap()).unwrap(), notify_fd, wake_fd);
     fixture.application.link = GuestLink::new(link);
-    fixture.application.link.make_calls().unwrap();
+    fixture.application.link.make_calls(None).unwrap();
     fixture.application.work();
     assert!(fixture.application.ended().is_none());
     assert!(fixture.application.fall_asleep());

@@ -25,7 +25,8 @@ pub(super) fn check(file: File) -> Result<Topology> {
     }
     let mut networks = BTreeMap::new();
     for (name, entry) in &file.network {
-        let network = network(entry, &file.guest).map_err(|error| error.at(format!("network {name}")))?;
+        let mut network = network(entry, &file.guest).map_err(|error| error.at(format!("network {name}")))?;
+        network.direct |= file.features.direct && matches!(network.kind, NetworkKind::Hipersockets { .. });
         networks.insert(name.clone(), network);
     }
     let mut guests = BTreeMap::new();
@@ -117,7 +118,9 @@ fn network(entry: &NetworkEntry, guests: &BTreeMap<Name, GuestEntry>) -> Result<
         Some(switch) => Some(super::Switch { ports: switched::ports(entry, kind, &access)?, ..switch }),
         None => None,
     };
-    Ok(Network { kind, access, idle_seconds, switch })
+    let carries = matches!(kind, NetworkKind::Hipersockets { .. });
+    refuse(entry.direct && !carries, "direct", "only a network of type hipersockets can have direct connections")?;
+    Ok(Network { kind, access, idle_seconds, direct: entry.direct, switch })
 }
 
 pub(super) fn refuse(is_there: bool, key: &str, why: &str) -> Result<()> {

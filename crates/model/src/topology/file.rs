@@ -32,6 +32,8 @@ pub(super) struct NetworkEntry {
     pub(super) buffer: Option<u32>,
     pub(super) idle_seconds: Option<u32>,
     #[serde(default)]
+    pub(super) direct: bool,
+    #[serde(default)]
     pub(super) access: AccessWord,
     #[serde(default)]
     pub(super) grant: Vec<Name>,

@@ -32,6 +32,18 @@ impl Region {
         &mut self.bytes[..len]
     }
 
+    /// Writes bytes that are modelled as words.
+    pub(crate) fn write(&mut self, at: usize, bytes: &[u8]) {
+        for (place, byte) in (at..).zip(bytes) {
+            self.store(place, u64::from(*byte));
+        }
+    }
+
+    pub(crate) fn bytes(&self, at: usize, len: usize) -> Vec<u8> {
+        let byte = |place| self.words[&(self.start + place)].load(Ordering::Relaxed);
+        (at..at + len).map(|place| u8::try_from(byte(place)).unwrap_or(u8::MAX)).collect()
+    }
+
     pub(crate) fn view(&self) -> View {
         View(Arc::clone(&self.words))
     }
@@ -50,7 +62,13 @@ impl View {
         self.0[&at].load(Ordering::Relaxed)
     }
 
-    pub(crate) fn copy_to(&self, _at: usize, _into: &mut [u8]) {}
+    /// Copies bytes that are modelled as words. Other bytes have no content.
+    pub(crate) fn copy_to(&self, at: usize, into: &mut [u8]) {
+        for (place, byte) in (at..).zip(into) {
+            let value = self.0.get(&place).map_or(0, |word| word.load(Ordering::Relaxed));
+            *byte = u8::try_from(value).unwrap_or(u8::MAX);
+        }
+    }
 
     pub(crate) fn offset_of(&self, _part: &[u8]) -> Option<usize> {
         None
@@ -99,6 +117,10 @@ fn doorbell() -> (NotifyFd, WakeFd) {
     let rings: Rings = Arc::new((Mutex::new(0), Condvar::new()));
     (NotifyFd(Arc::clone(&rings)), WakeFd(rings))
 }
+
+#[cfg(test)]
+#[path = "model_direct.rs"]
+mod direct;
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,7 @@
 //! Unmodified programs use the sockets of a guest (`siga exec`).
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
+mod direct;
 #[path = "../common/network.rs"]
 mod network;
 mod programs;

@@ -22,7 +22,7 @@ use crate::link::frame::Payload;
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, IpEcn, SeqNumber};
 pub use application::{ConnectionReadiness, SendError};
-pub use info::Info;
+pub use info::{Info, StreamPosition};
 pub use linux_info::LinuxInfo;
 use std::sync::Arc;
 

@@ -38,9 +38,10 @@ impl Guest {
     /// What an application of it has.
     pub(crate) fn application(&mut self) -> ApplicationEnd {
         let [notify_fd, wake_fd, other_notify_fd, other_wake_fd] = doorbells();
+        let (passing, _) = siga_iucv::passing::Passing::pair().unwrap();
         let (id, shape) = (ApplicationId(Ticket::claimed(1, [0; 2])), shape().unwrap());
         let [memory, arena] = [shape.memory_bytes(), ARENA_BYTES].map(|bytes| memory_file(bytes).unwrap());
-        self.node.begin_application(id, ARENA_BYTES as u64, vec![notify_fd, wake_fd, memory, arena]);
+        self.node.begin_application(id, ARENA_BYTES as u64, vec![notify_fd, wake_fd, memory, arena, passing]);
         let (event, memory) = self.control.receive::<GuestEvent>().unwrap().unwrap();
         assert!(matches!(event, GuestEvent::ApplicationMemory { .. }), "{event:?}");
         let [memory, received] = memory.try_into().unwrap();
@@ -55,7 +56,8 @@ impl Guest {
             WakeFd::from_fd(other_wake_fd).unwrap(),
         );
         let peer = PeerArena::map(received, ARENA_BYTES).unwrap();
-        ApplicationEnd { link, arena, peer, waiting: siga_ring::wait::policy::Mode::Poll, colocate: false }
+        let waiting = siga_ring::wait::policy::Mode::Poll;
+        ApplicationEnd { link, arena, peer, waiting, colocate: false, passing: None }
     }
 
     /// A turn of a guest whose applications may have rung.

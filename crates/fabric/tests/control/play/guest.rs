@@ -137,7 +137,8 @@ impl Guest {
             | Order::Stderr
             | Order::Member { .. }
             | Order::MemberGone { .. }
-            | Order::ApplicationMemory { .. } => {}
+            | Order::ApplicationMemory { .. }
+            | Order::Direct { .. } => {}
             Order::Capture { .. }
             | Order::CaptureStop
             | Order::Adopt { .. }

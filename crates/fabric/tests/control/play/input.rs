@@ -182,6 +182,7 @@ impl World {
             kind: siga_model::topology::NetworkKind::Hipersockets { frame: 16 << 10 },
             addresses,
             mtu: 8 << 10,
+            direct: false,
             buffer_count: 8,
             full: siga_model::topology::Full::Drop,
             features: siga_model::features::DriverFeatures::default(),

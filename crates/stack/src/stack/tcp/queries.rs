@@ -4,13 +4,18 @@ use crate::sockets::settings::PacketClass;
 use crate::sockets::socket::header_bytes;
 use crate::sockets::{TcpError, TcpId, TcpOptions};
 use crate::stack::Stack;
-use crate::tcp::{ArrivedBytes, BbrInfo, Info, LinuxInfo, SendTime, Storage};
+use crate::tcp::{ArrivedBytes, BbrInfo, Info, LinuxInfo, SendTime, Storage, StreamPosition};
 use crate::time::Instant;
 
 impl<S: Storage> Stack<S> {
     /// Returns statistics of a connection, such as its RTT. Returns `None` if the connection is not established.
     pub fn tcp_info(&self, id: TcpId) -> Result<Option<Info>, TcpError> {
         Ok(self.socket(id)?.connection.info())
+    }
+
+    /// Returns where a connection stands in the streams of its two directions. Returns `None` if it is not open in both directions.
+    pub fn tcp_stream_position(&self, id: TcpId) -> Result<Option<StreamPosition>, TcpError> {
+        Ok(self.socket(id)?.connection.stream_position())
     }
 
     /// Returns the statistics of a connection in the fields and units of Linux's `TCP_INFO`.

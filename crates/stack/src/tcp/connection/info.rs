@@ -63,7 +63,39 @@ pub struct Info {
     pub syn_data: bool,
 }
 
+/// The initial sequence numbers of a connection, and how many bytes the application has moved since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StreamPosition {
+    /// The initial send sequence number (ISS).
+    pub iss: u32,
+    /// The peer's initial send sequence number (IRS).
+    pub irs: u32,
+    /// Number of bytes that the application has written.
+    pub written: u64,
+    /// Number of bytes that the application has read.
+    pub read: u64,
+}
+
 impl<S: Storage> Connection<S> {
+    /// Returns where the connection stands, or `None` before it is open, after the peer's FIN, and when it is closed.
+    pub fn stream_position(&self) -> Option<StreamPosition> {
+        let ConnectionState::Synchronized(open) = &self.state else { return None };
+        let (snd, rcv) = (&open.snd, &open.rcv);
+        if self.peer_finished() || snd.fin {
+            return None;
+        }
+        let written = snd.counts.bytes_acked + u64::from(snd.end.since(snd.una.earlier(snd.end)));
+        let received = rcv.counts.bytes;
+        // The low 32 bits of the counts, because sequence numbers wrap around.
+        let low = |count: u64| u32::try_from(count & u64::from(u32::MAX)).unwrap_or(0);
+        Some(StreamPosition {
+            iss: snd.end.0.wrapping_sub(low(written)).wrapping_sub(1),
+            irs: rcv.nxt.0.wrapping_sub(low(received)).wrapping_sub(1),
+            written,
+            read: received.saturating_sub(self.incoming.len() as u64),
+        })
+    }
+
     /// Returns state and statistics, or `None` before the connection is open, in TIME-WAIT and when closed.
     pub fn info(&self) -> Option<Info> {
         let ConnectionState::Synchronized(open) = &self.state else { return None };

@@ -1,0 +1,101 @@
+//! A connection that moves between TCP and memory in the middle of its streams.
+
+use super::network::{Network, PATIENCE, content, wait_until};
+use super::{SERVER, by_memory, direct_connection, direct_network};
+use siga_fabric::sockets::{Attachment, SocketOptions, TcpStream, Timing};
+use std::io::{ErrorKind, Read, Write};
+use std::time::Instant;
+
+/// Options with which a connection uses TCP, because only the stack knows the times.
+fn timed() -> SocketOptions {
+    SocketOptions { timing: Timing { received: true, ..Timing::default() }, ..SocketOptions::default() }
+}
+
+/// Moves a connection from memory to TCP after `before` bytes in each direction, while `unread` bytes are unread in each direction. `mover`
+/// asks for it: the first or the second end.
+fn move_to_tcp(applications: [&Attachment; 2], at: &str, (before, unread): (usize, usize), mover: usize) {
+    let (one, other) = direct_connection(applications[0], applications[1], at);
+    let mut ends = [one, other];
+    let mut bytes = vec![0; before + unread + 40];
+    content(before as u64, &mut bytes);
+    let mut read = [vec![], vec![]];
+    let pass = |ends: &mut [TcpStream; 2], read: &mut [Vec<u8>; 2], to: usize| {
+        for (end, read) in ends.iter_mut().zip(read) {
+            let mut more = vec![0; to - read.len()];
+            end.read_exact(&mut more).unwrap();
+            read.extend(more);
+        }
+    };
+    for at in 0..before + unread {
+        ends.iter_mut().for_each(|end| end.write_all(&bytes[at..=at]).unwrap());
+        if at < before {
+            pass(&mut ends, &mut read, at + 1);
+        }
+    }
+    let by_memory_before = by_memory(applications[0]).0;
+    ends[mover].set_options(&timed()).unwrap();
+    for at in before + unread..bytes.len() {
+        ends.iter_mut().for_each(|end| end.write_all(&bytes[at..=at]).unwrap());
+    }
+    pass(&mut ends, &mut read, bytes.len());
+    assert_eq!(read, [bytes.clone(), bytes.clone()], "{before} {unread} {mover}");
+    assert_eq!(by_memory(applications[0]).0, by_memory_before, "bytes went by memory after the move");
+}
+
+#[test]
+fn every_byte_arrives_at_whichever_byte_a_connection_returns_to_tcp() {
+    let network = direct_network("moves");
+    let applications = [&network.application("a"), &network.application("b")];
+    let mut port = 1_000;
+    for before in [0, 1, 2, 3, 7] {
+        for (unread, mover) in [(0, 0), (0, 1), (1, 0), (1, 1), (5, 0), (5, 1), (300, 0), (300, 1)] {
+            port += 1;
+            move_to_tcp(applications, &format!("10.0.2.2:{port}"), (before, unread), mover);
+        }
+    }
+}
+
+#[test]
+fn both_ends_may_return_to_tcp_at_the_same_time() {
+    let network = direct_network("both");
+    let (client, server) = (network.application("a"), network.application("b"));
+    for turn in 0..20 {
+        let (mut one, mut other) = direct_connection(&client, &server, &format!("10.0.2.2:{}", 1_000 + turn));
+        std::thread::scope(|scope| {
+            for end in [&mut one, &mut other] {
+                scope.spawn(|| {
+                    let (mut bytes, mut read) = ([0; 500], [0; 500]);
+                    content(turn, &mut bytes);
+                    end.write_all(&bytes[..100]).unwrap();
+                    end.set_options(&timed()).unwrap();
+                    end.write_all(&bytes[100..]).unwrap();
+                    end.read_exact(&mut read).unwrap();
+                    assert_eq!(read, bytes);
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn revoked_access_resets_direct_connections_within_a_second() {
+    let keys = "direct = true\naccess = \"restricted\"\ngrant = [\"a\", \"b\"]";
+    let network = Network::up("revoked", &super::topology(keys));
+    let (client, server) = (network.application("a"), network.application("b"));
+    let (mut stream, _served) = direct_connection(&client, &server, SERVER);
+    network.set_access("lan", "b", false);
+    let begun = Instant::now();
+    let error = loop {
+        if let Err(error) = stream.write_all(b"x") {
+            break error;
+        }
+        assert!(begun.elapsed() < PATIENCE, "the connection goes on");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    };
+    assert!(
+        [ErrorKind::ConnectionReset, ErrorKind::ConnectionAborted, ErrorKind::BrokenPipe].contains(&error.kind()),
+        "{error:?}"
+    );
+    assert!(begun.elapsed().as_secs() < 1, "{:?}", begun.elapsed());
+    wait_until("the control program is silent", || network.log().contains("revokes guest b"));
+}
