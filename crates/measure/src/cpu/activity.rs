@@ -127,9 +127,11 @@ mod tests {
         plant(root, "sys/class/powercap/intel-rapl:0/energy_uj", "900\n");
         plant(root, "sys/class/powercap/intel-rapl:0/max_energy_range_uj", "1000\n");
         plant(root, "sys/class/powercap/intel-rapl:0:0/energy_uj", "5\n");
+        plant(root, "sys/class/powercap/intel-rapl:0:0/max_energy_range_uj", "1000\n");
         plant(root, "sys/class/powercap/intel-rapl:1/energy_uj", "10\n");
         plant(root, "sys/class/powercap/intel-rapl:1/max_energy_range_uj", "1000\n");
         let before = Activity::read_below(root);
+        assert_eq!((before.total.disk_reads, before.total.disk_writes), (10, 5));
         assert_eq!(
             (before.total.disk_read_bytes, before.total.disk_written_bytes, before.total.disk_queue_ns),
             (102_400, 35_840, 110_000_000)
@@ -138,6 +140,7 @@ mod tests {
         plant(root, "proc/pressure/cpu", "some avg10=0.00 avg60=0.00 avg300=0.00 total=350\n");
         // The first counter has begun again.
         plant(root, "sys/class/powercap/intel-rapl:0/energy_uj", "50\n");
+        plant(root, "sys/class/powercap/intel-rapl:0:0/energy_uj", "45\n");
         plant(root, "sys/class/powercap/intel-rapl:1/energy_uj", "40\n");
         let seen = Activity::read_below(root).since(&before);
         assert_eq!(

@@ -8,6 +8,17 @@ fn plan(text: &str) -> Plan {
 }
 
 #[test]
+fn only_a_command_with_a_number_of_clients_has_a_cell_for_each_number() {
+    let plan = plan(
+        "workloads = [\"one\", \"many\"]\nclients = [1, 4]\n[workload.one]\ncommand = [\"true\"]\n\
+         [workload.many]\ncommand = [\"true\", \"{clients}\"]\n",
+    );
+    let cells = plan.matrix().unwrap().cells;
+    let cells: Vec<(String, u32)> = cells.iter().map(|cell| (cell.workload.to_string(), cell.clients)).collect();
+    assert_eq!(cells, [("one".to_owned(), 1), ("many".to_owned(), 1), ("many".to_owned(), 4)]);
+}
+
+#[test]
 fn a_matrix_is_laid_out_anew_without_the_files_it_names() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("x.toml");
