@@ -11,7 +11,7 @@ use crate::switch::guard::Guard;
 use crate::switch::port::{Attachment, Port, PortCounters};
 use crate::switch::{Decision, Switch, Target};
 use siga_model::mac::Mac;
-use siga_model::topology::{Mirror, PortSettings, PortVlan, Protection};
+use siga_model::topology::{Mirror, PortLink, PortSettings, PortVlan, Protection};
 use siga_stack::assign::{Advertised, Assignment, Lease, Question, REQUEST_BYTES_MAX, Router};
 use siga_stack::link::device::Agreed;
 use siga_stack::link::frame::{Marks, Received};
@@ -132,13 +132,21 @@ fn port(station: u8) -> Option<Port> {
         kernel_port: None,
         uplink: None,
         has_carrier: false,
-        settings: PortSettings { mac: mac(station), vlan, protection, isolated: false, promiscuous: false },
+        settings: PortSettings {
+            mac: mac(station),
+            vlan,
+            protection,
+            isolated: false,
+            promiscuous: false,
+            link: PortLink::default(),
+        },
         guard: Guard { mac: mac(station), sources: sources()?, own: sources()?, is_router: false },
         mtu: 9_000,
         agreed: Agreed { checksum_unfilled: true, large_segments: true },
         attachment: Attachment::Ring(station.into()),
         flood: Flood::new(1_000_000),
         assigning: None,
+        link: None,
         counters: PortCounters::default(),
     })
 }
@@ -191,7 +199,7 @@ fn change(switch: &mut Switch, station: u8, input: &mut Input<'_>) {
     };
     settings.protection = [Protection::All, Protection::Mac, Protection::Off][usize::from(choice / 8) % 3];
     (settings.isolated, settings.promiscuous) = (choice & 0x40 != 0, choice & 0x80 != 0);
-    switch.set_settings(at, settings);
+    switch.set_settings(at, settings, Instant::from_ns(0));
 }
 
 fn come_or_go(switch: &mut Switch, station: u8) {

@@ -13,6 +13,7 @@ pub mod control;
 mod convert;
 mod counters;
 mod device;
+mod emulator;
 pub mod files;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;

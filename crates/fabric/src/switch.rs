@@ -10,6 +10,7 @@ pub(crate) mod drops;
 pub(crate) mod flood;
 pub(crate) mod frame;
 pub(crate) mod guard;
+pub(crate) mod link;
 pub(crate) mod mirror;
 pub(crate) mod port;
 pub(crate) mod table;
@@ -65,6 +66,8 @@ pub(crate) struct Switch {
     /// The bytes of all frames that were sent on. The waiting policy compares how many bytes each way of waiting moves, and rings count only
     /// their own.
     pub(crate) relayed_bytes: u64,
+    /// The numbers of the ports with modelled links.
+    pub(crate) linked: Vec<usize>,
     /// The numbers of the promiscuous ports, which get copies of the unicast frames for other ports.
     pub(crate) watchers: Vec<usize>,
     /// For each link, the number of its port.
@@ -93,6 +96,7 @@ impl Switch {
             ports: Vec::new(),
             hot_taps: Vec::new(),
             relayed_bytes: 0,
+            linked: Vec::new(),
             watchers: Vec::new(),
             by_link: Vec::new(),
             uplink: None,
@@ -138,9 +142,10 @@ impl Switch {
     }
 
     /// Changes the settings of a port.
-    pub(crate) fn set_settings(&mut self, at: usize, settings: PortSettings) {
+    pub(crate) fn set_settings(&mut self, at: usize, settings: PortSettings, now: Instant) {
         let Some(Some(port)) = self.ports.get_mut(at) else { return };
         self.table.release(at);
+        port.set_link(&settings.link, now);
         port.settings = settings;
         set_addresses(&mut self.table, port, at);
         self.index();
@@ -168,12 +173,15 @@ impl Switch {
 
     /// Computes the lists of ports again, after a port was added or removed.
     fn index(&mut self) {
-        (self.hot_taps, self.watchers) = (Vec::new(), Vec::new());
+        (self.hot_taps, self.watchers, self.linked) = (Vec::new(), Vec::new(), Vec::new());
         self.by_link.fill(None);
         for (at, port) in self.ports.iter().enumerate() {
             let Some(port) = port else { continue };
             if port.settings.promiscuous {
                 self.watchers.push(at);
+            }
+            if port.link.is_some() {
+                self.linked.push(at);
             }
             match &port.attachment {
                 Attachment::Tap(tap) if tap.needs_care() => self.hot_taps.push(at),

@@ -6,6 +6,7 @@
 //! | [`mac`] | Ethernet addresses |
 //! | [`prefix`] | addresses with a prefix length, as people write them |
 //! | [`topology`] | the guests and networks of a topology file, read from TOML and checked |
+//! | [`link`] | modelled links: how frames are delayed, lost and changed on their way |
 //! | [`features`] | driver features: how guests move frames, each with a switch |
 //! | [`waiting`] | how a process waits for traffic |
 //! | [`notice`] | notices of old spellings in files |
@@ -23,6 +24,7 @@
 pub mod error;
 pub mod features;
 pub mod limits;
+pub mod link;
 pub mod mac;
 pub mod name;
 pub mod notice;

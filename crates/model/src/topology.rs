@@ -21,7 +21,7 @@ use crate::name::Name;
 use crate::waiting::Waiting;
 pub use assigned::{AdvertisedRouter, Assigned};
 use ipnet::IpNet;
-pub use ports::{Mirror, PortChange, SwitchPort};
+pub use ports::{Mirror, PortChange, PortLink, SwitchPort};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

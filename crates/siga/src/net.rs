@@ -148,6 +148,11 @@ pub(crate) enum NetCommand {
     /// Change the VLANs of a port of a switch.
     #[command(after_help = switches::VLAN_HELP)]
     Vlan(switches::VlanArgs),
+    /// Delay, lose or change frames between a port of a switch and its station: a modelled link.
+    ///
+    /// A change takes effect at once. It lasts until `siga net down`.
+    #[command(after_help = switches::LINK_HELP)]
+    Link(switches::LinkArgs),
     /// Copy the frames of a port, or of all ports of a switch, to another port.
     #[command(after_help = switches::MIRROR_HELP)]
     Mirror(switches::MirrorArgs),
@@ -251,6 +256,7 @@ pub(crate) fn run(command: NetCommand) -> Result<()> {
         NetCommand::Revoke { network, lan, guest } => request(&network, Request::Revoke { network: lan, guest }),
         NetCommand::Port(args) => switches::port(&args),
         NetCommand::Vlan(args) => switches::vlan(args),
+        NetCommand::Link(args) => switches::link(args),
         NetCommand::Mirror(args) => switches::mirror(args),
         NetCommand::Fdb(args) => switches::fdb(&args),
         NetCommand::Secret { network, guest, application } => {

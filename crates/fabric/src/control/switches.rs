@@ -180,7 +180,8 @@ impl Control {
 const ADDRESS_PARTS_MAX: usize = 1_024;
 
 fn text_of(settings: &PortSettings) -> String {
-    let PortSettings { mac: _, vlan, protection, isolated, promiscuous } = settings;
+    let PortSettings { mac: _, vlan, protection, isolated, promiscuous, link } = settings;
     let on = |is_on: bool| if is_on { "on" } else { "off" };
-    format!("{vlan}, protection {protection}, isolation {}, promiscuous mode {}", on(*isolated), on(*promiscuous))
+    let (isolated, promiscuous) = (on(*isolated), on(*promiscuous));
+    format!("{vlan}, protection {protection}, isolation {isolated}, promiscuous mode {promiscuous}, {link}")
 }

@@ -9,7 +9,7 @@
 use super::peer_link::{Links, Partner, Receiver, Sender};
 use super::wakes::Wakes;
 use super::zero_copy::InRing;
-use super::{Node, groups, links, relay, setup};
+use super::{Node, emulated, groups, links, relay, setup};
 use crate::device::{self, Inside};
 use crate::iucv::applications::Applications;
 use crate::iucv::memory::Memory;
@@ -123,6 +123,7 @@ impl Node {
         if self.switch.is_some() {
             busy |= self.receive_from_taps(now, at);
             busy |= self.advertise(at);
+            busy |= self.receive_from_links(at);
         }
         if self.stack.poll_timeout().is_some_and(|due| due <= at) {
             self.stack.handle_timeout(at);
@@ -231,7 +232,11 @@ impl Node {
         let held = self.links.hot.iter().filter_map(held).min();
         let taps = self.switch.as_ref().and_then(|switch| relay::held_until(switch));
         let advertise = self.switch.as_ref().and_then(|switch| switch.advertise_at).map(|at| self.clock.ticks(at));
-        [own, stack, applications, pings, idle, held, taps, advertise, self.retained_until].into_iter().flatten().min()
+        let links = self.switch.as_deref().and_then(emulated::next_due).map(|at| self.clock.ticks(at));
+        [own, stack, applications, pings, idle, held, taps, advertise, links, self.retained_until]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Receives frames from the rings that are polled. Returns true if frames had arrived.

@@ -115,7 +115,7 @@ impl Node {
                 }
             }
             Order::Carrier { port, is_there } => self.set_carrier(now, &port, is_there),
-            Order::PortSettings { port, settings } => self.set_port_settings(&port, settings),
+            Order::PortSettings { port, settings } => self.set_port_settings(now, &port, settings),
             Order::Mirror(mirror) => {
                 if let Some(switch) = &mut self.switch {
                     switch.set_mirror(mirror);

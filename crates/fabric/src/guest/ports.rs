@@ -98,7 +98,7 @@ impl Node {
         if assigning.is_some() {
             switch.advertise_at = Some(self.clock.instant(now));
         }
-        switch.add_port(Port {
+        let mut added = Port {
             label: port.name.to_string(),
             kernel_port: Some(port.name),
             uplink: port.uplink,
@@ -110,8 +110,11 @@ impl Node {
             attachment: Attachment::Tap(Box::new(Tap::new(tap, registration))),
             flood: Flood::new(switch.flood_per_second()),
             assigning,
+            link: None,
             counters: PortCounters::default(),
-        });
+        };
+        added.set_link(&added.settings.link.clone(), self.clock.instant(now));
+        switch.add_port(added);
         Ok(())
     }
 
@@ -129,11 +132,12 @@ impl Node {
     }
 
     /// Changes the settings of the port of a network namespace.
-    pub(super) fn set_port_settings(&mut self, name: &Name, settings: PortSettings) {
+    pub(super) fn set_port_settings(&mut self, now: Ticks, name: &Name, settings: PortSettings) {
+        let at = self.clock.instant(now);
         if let Some(switch) = &mut self.switch
             && let Some(port) = switch.named(name)
         {
-            switch.set_settings(port, settings);
+            switch.set_settings(port, settings, at);
         }
     }
 
@@ -171,9 +175,10 @@ impl Node {
         let own = Sources::new(&prefixes, &[]).map_err(|error| Error::usage(format!("addresses: {error:?}")))?;
         let agreed = self.config.devices.first().map(|device| convert::agreed(device.features, device.kind));
         let Some((switch, agreed)) = self.switch.as_mut().zip(agreed) else { return Ok(()) };
-        let counters = switch.port_of_link(link).and_then(|at| switch.take_port(at)).map(|port| port.counters);
+        let before = switch.port_of_link(link).and_then(|at| switch.take_port(at));
+        let (counters, emulators) = before.map(|port| (port.counters, port.link)).unwrap_or_default();
         let guard = Guard { mac: port.settings.mac, sources, own, is_router: port.is_router };
-        switch.add_port(Port {
+        let mut added = Port {
             label: member.id.to_string(),
             kernel_port: None,
             uplink: None,
@@ -185,8 +190,11 @@ impl Node {
             attachment: Attachment::Ring(link),
             flood: Flood::new(switch.flood_per_second()),
             assigning: None,
-            counters: counters.unwrap_or_default(),
-        });
+            link: emulators,
+            counters,
+        };
+        added.set_link(&port.settings.link, self.clock.instant(self.clock.now()));
+        switch.add_port(added);
         Ok(())
     }
 

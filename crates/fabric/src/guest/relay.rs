@@ -4,6 +4,7 @@
 //! not agree to a frame's marks, the frame is cut and its checksum is filled in. `ports.rs` adds and removes the ports.
 
 use super::Node;
+use super::emulated;
 use super::peer_link::{Links, Receiver};
 use crate::device::Inside;
 use crate::limits::RECEIVE_AT_ONCE_MAX;
@@ -45,18 +46,18 @@ impl Payload for Rest<'_> {
 pub(super) type Broken = Vec<(usize, Violation)>;
 
 /// A frame to send: first `new`, then a range of the received frame.
-struct Outgoing<'a, P: ?Sized> {
-    new: &'a [u8],
-    header: &'a [u8],
-    payload: &'a P,
-    range: Range<usize>,
-    marks: Marks,
-    tag: Option<u16>,
+pub(super) struct Outgoing<'a, P: ?Sized> {
+    pub(super) new: &'a [u8],
+    pub(super) header: &'a [u8],
+    pub(super) payload: &'a P,
+    pub(super) range: Range<usize>,
+    pub(super) marks: Marks,
+    pub(super) tag: Option<u16>,
 }
 
 impl<P: Payload + ?Sized> Outgoing<'_, P> {
     #[inline]
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.new.len() + self.range.len()
     }
 
@@ -75,7 +76,7 @@ impl<P: Payload + ?Sized> Outgoing<'_, P> {
     }
 
     #[inline]
-    fn fill(&self, into: &mut [u8]) {
+    pub(super) fn fill(&self, into: &mut [u8]) {
         let (first, into) = into.split_at_mut(self.new.len());
         first.copy_from_slice(self.new);
         let (first, into) = into.split_at_mut(self.own().len());
@@ -112,9 +113,25 @@ impl<P: Payload + ?Sized> Outgoing<'_, P> {
     }
 }
 
-/// Decides about a frame and sends it. Returns the link to which it was sent, if it was sent to one port with a ring.
+/// Decides about a frame that has arrived, and sends it. Returns the link to which it was sent, if it was sent to one port with a ring.
+/// If the port has a modelled link, the frame only begins its way on the link.
 #[inline]
 fn relay<P: Payload + ?Sized>(
+    switch: &mut Switch,
+    links: &mut Links,
+    at: Instant,
+    from: usize,
+    frame: (Header, &P, Marks),
+    broken: &mut Broken,
+) -> Option<usize> {
+    if !switch.linked.is_empty() && emulated::hold_from_station(switch, (at, from), (&frame.0, frame.1, frame.2)) {
+        return None;
+    }
+    relay_now(switch, links, at, from, frame, broken)
+}
+
+/// Decides about a frame at the switch's end of a link.
+pub(super) fn relay_now<P: Payload + ?Sized>(
     switch: &mut Switch,
     links: &mut Links,
     at: Instant,
@@ -220,6 +237,9 @@ pub(super) fn send<P: Payload + ?Sized>(
     }
     *relayed_bytes = relayed_bytes.wrapping_add(header.frame_bytes() as u64);
     let tag = port.tag(decision.vlan, decision.priority);
+    if port.link.is_some() && emulated::hold_to_station(port, cutter, at, (header, payload, marks), tag) {
+        return None;
+    }
     let agreed = port.agreed;
     let passes_whole =
         (!marks.checksum_unfilled || agreed.checksum_unfilled) && (marks.segment_bytes == 0 || agreed.large_segments);
@@ -252,7 +272,7 @@ fn fits(port: &Port, header: &Header, marks: Marks, large_header_bytes: usize) -
 }
 
 #[inline]
-fn pass<P: Payload + ?Sized>(
+pub(super) fn pass<P: Payload + ?Sized>(
     port: &mut Port,
     links: &mut Links,
     scratch: &mut Vec<u8>,

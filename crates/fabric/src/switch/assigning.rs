@@ -222,6 +222,7 @@ mod tests {
             attachment: Attachment::Ring(0),
             flood: Flood::new(1_000_000),
             assigning,
+            link: None,
             counters: PortCounters::default(),
         });
         switch

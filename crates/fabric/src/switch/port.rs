@@ -4,13 +4,15 @@ use super::assigning::Assigning;
 use super::drops::Drops;
 use super::flood::Flood;
 use super::guard::Guard;
+use super::link::Emulators;
 use super::tap::Tap;
 use crate::counters::{self, Counters};
 use crate::protocol::message::AccountRecord;
 use crate::protocol::report::Traffic;
 use siga_model::name::Name;
-use siga_model::topology::{PortSettings, PortVlan};
+use siga_model::topology::{PortLink, PortSettings, PortVlan};
 use siga_stack::link::device::Agreed;
+use siga_stack::time::Instant;
 
 /// What a port is attached to.
 #[derive(Debug)]
@@ -41,6 +43,8 @@ pub(crate) struct Port {
     pub(crate) flood: Flood,
     /// What the port answers to a namespace that asks for its addresses.
     pub(crate) assigning: Option<Box<Assigning>>,
+    /// The modelled link between the port and its station.
+    pub(crate) link: Option<Box<Emulators>>,
     pub(crate) counters: PortCounters,
 }
 
@@ -61,6 +65,13 @@ pub(crate) struct PortCounters {
 impl Port {
     pub(crate) fn is_kernel_port(&self, name: &Name) -> bool {
         self.kernel_port.as_ref() == Some(name)
+    }
+
+    /// Changes the modelled link of the port.
+    pub(crate) fn set_link(&mut self, link: &PortLink, at: Instant) {
+        let mut emulators = self.link.take().unwrap_or_default();
+        emulators.set(link, at);
+        self.link = Some(emulators).filter(|emulators| emulators.is_there());
     }
 
     /// Returns the VLANs in which the switch knows the station's address.
@@ -106,6 +117,9 @@ impl Port {
         if let Some(assigning) = &self.assigning {
             counters.insert("port_address_requests".to_owned(), assigning.requests);
             counters.insert("port_address_answers".to_owned(), assigning.answers);
+        }
+        if let Some(link) = &self.link {
+            link.add_to(&mut counters);
         }
         counters
     }

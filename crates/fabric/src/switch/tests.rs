@@ -7,7 +7,7 @@ use super::*;
 use crate::switch::flood::Flood;
 use proptest::prelude::*;
 use siga_model::mac::Mac;
-use siga_model::topology::PortSettings;
+use siga_model::topology::{PortLink, PortSettings};
 use siga_stack::link::device::Agreed;
 use siga_stack::link::source::Sources;
 use siga_stack::wire::address::Prefix;
@@ -35,7 +35,14 @@ fn port(station: u8, protection: Protection, vlan: PortVlan) -> Port {
         kernel_port: None,
         uplink: None,
         has_carrier: false,
-        settings: PortSettings { mac, vlan, protection, isolated: false, promiscuous: false },
+        settings: PortSettings {
+            mac,
+            vlan,
+            protection,
+            isolated: false,
+            promiscuous: false,
+            link: PortLink::default(),
+        },
         guard: Guard {
             mac,
             sources: Sources::new(&own, &[]).unwrap(),
@@ -47,6 +54,7 @@ fn port(station: u8, protection: Protection, vlan: PortVlan) -> Port {
         attachment: Attachment::Ring(station.into()),
         flood: Flood::new(CONFIG.flood_per_second),
         assigning: None,
+        link: None,
         counters: PortCounters::default(),
     }
 }

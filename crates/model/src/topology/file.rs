@@ -1,13 +1,15 @@
 //! The keys of a topology file and their types. `check` checks the values.
 
-use super::{Full, Restart};
+use super::{Full, PortLink, Restart};
 use crate::error::{Error, Result};
 use crate::features::DriverFeatures;
 use crate::limits::TOPOLOGY_BYTES_MAX;
+use crate::link::Link;
 use crate::mac::Mac;
 use crate::name::Name;
 use crate::waiting::Waiting;
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -81,6 +83,8 @@ pub(super) struct PortEntry {
     #[serde(default)]
     pub(super) promiscuous: bool,
     pub(super) protection: Option<Protect>,
+    #[serde(default, deserialize_with = "link")]
+    pub(super) link: PortLink,
     pub(super) dhcp: Option<bool>,
     pub(super) router_advertisements: Option<bool>,
 }
@@ -181,6 +185,8 @@ pub(super) struct DeviceEntry {
     pub(super) isolated: Option<bool>,
     #[serde(default)]
     pub(super) promiscuous: bool,
+    #[serde(default, deserialize_with = "link")]
+    pub(super) link: PortLink,
 }
 
 #[derive(Debug, Deserialize)]
@@ -190,6 +196,14 @@ pub(super) struct RouteEntry {
     pub(super) via: Option<IpAddr>,
     #[serde(default)]
     pub(super) tcp: BTreeMap<String, toml::Value>,
+}
+
+/// Reads a modelled link: one text for both directions, or a table with a text for each direction.
+fn link<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<PortLink, D::Error> {
+    let value = toml::Value::deserialize(from)?;
+    let Some(text) = value.as_str() else { return value.try_into().map_err(D::Error::custom) };
+    let link: Link = text.parse().map_err(D::Error::custom)?;
+    Ok(PortLink { from_station: Some(link.clone()), to_station: Some(link) })
 }
 
 pub(super) fn read(text: &str) -> Result<File> {

@@ -5,6 +5,7 @@ use super::switched::works_at_layer_2;
 use super::{Device, KernelPort, NetworkKind, PortSettings, PortVlan, Protection, Topology};
 use crate::error::{Error, Result};
 use crate::limits;
+use crate::link::{Link, LinkChange};
 use crate::name::Name;
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +20,33 @@ pub struct PortChange {
     pub isolated: Option<bool>,
     /// Whether the port also gets copies of all unicast frames of its VLANs.
     pub promiscuous: Option<bool>,
+    /// A change of the modelled link for frames that the station sends.
+    pub link_from_station: Option<LinkChange>,
+    /// A change of the modelled link for frames that the station receives.
+    pub link_to_station: Option<LinkChange>,
+}
+
+/// The modelled link between a port and its station. A direction without a link passes frames at once.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PortLink {
+    /// The link for frames that the station sends.
+    pub from_station: Option<Link>,
+    /// The link for frames that the station receives.
+    pub to_station: Option<Link>,
+}
+
+impl std::fmt::Display for PortLink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (&self.from_station, &self.to_station) {
+            (None, None) => f.write_str("no modelled link"),
+            (Some(from), Some(to)) if from == to => write!(f, "link {from}"),
+            (from, to) => {
+                let text = |link: &Option<Link>| link.as_ref().map_or_else(|| "none".to_owned(), Link::to_string);
+                write!(f, "link from the station: {}, to the station: {}", text(from), text(to))
+            }
+        }
+    }
 }
 
 /// Copies of frames for one port of a switch.
@@ -115,13 +143,21 @@ impl Topology {
         let kind = self.networks[network].kind;
         let before = port.settings().ok_or_else(|| Error::usage("the port has no settings"))?;
         may_change(kind, port, change).map_err(at)?;
-        let PortChange { vlan, protection, isolated, promiscuous } = change;
+        let PortChange { vlan, protection, isolated, promiscuous, link_from_station, link_to_station } = change;
+        let link = |change: &Option<LinkChange>, before: &Option<Link>| match change {
+            Some(change) => change.apply(before.as_ref()).map_err(at),
+            None => Ok(before.clone()),
+        };
         Ok(PortSettings {
             mac: before.mac,
             vlan: vlan.as_ref().unwrap_or(&before.vlan).clone(),
             protection: protection.unwrap_or(before.protection),
             isolated: isolated.unwrap_or(before.isolated),
             promiscuous: promiscuous.unwrap_or(before.promiscuous),
+            link: PortLink {
+                from_station: link(link_from_station, &before.link.from_station)?,
+                to_station: link(link_to_station, &before.link.to_station)?,
+            },
         })
     }
 

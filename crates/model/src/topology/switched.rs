@@ -5,6 +5,7 @@ use super::assigned::{self, Assigned};
 use super::check::{bounded, own_address, refuse, within};
 use super::file::{DeviceEntry, NetworkEntry, PortEntry, Protect, UplinkEntry};
 use super::joined;
+use super::ports::PortLink;
 use super::{Access, Device, Guest, Network, NetworkKind, Restart, Topology, check};
 use crate::error::{Error, Result};
 use crate::limits;
@@ -116,6 +117,8 @@ pub struct PortSettings {
     pub isolated: bool,
     /// True if the port also gets copies of all unicast frames of its VLANs.
     pub promiscuous: bool,
+    /// The modelled link between the port and its station.
+    pub link: PortLink,
 }
 
 /// The VLANs of a port.
@@ -295,6 +298,7 @@ fn uplink(network: &NetworkEntry, entry: &UplinkEntry, kind: NetworkKind, rank: 
         isolated: Some(false),
         promiscuous: false,
         protection: Some(Protect::Off),
+        link: &PortLink::default(),
     };
     Ok(KernelPort {
         name: entry.interface.clone(),
@@ -360,6 +364,7 @@ fn port(network: &NetworkEntry, entry: &PortEntry, kind: NetworkKind) -> Result<
             isolated: entry.isolated,
             promiscuous: entry.promiscuous,
             protection: entry.protection,
+            link: &entry.link,
         },
     )?;
     let assigned = assigned::of(network, entry, &addresses, &routes)?;
@@ -388,6 +393,7 @@ struct Asked<'a> {
     isolated: Option<bool>,
     promiscuous: bool,
     protection: Option<Protect>,
+    link: &'a PortLink,
 }
 
 /// Stands for an address that the topology does not give. [`assign_addresses`] replaces it.
@@ -406,6 +412,7 @@ pub(super) fn device_port(
             (entry.vlan.is_some(), "vlan"),
             (entry.isolated.is_some(), "isolated"),
             (entry.promiscuous, "promiscuous"),
+            (entry.link != PortLink::default(), "link"),
         ] {
             refuse(is_there, key, "only devices on networks of type guestlan and vswitch have this key")?;
         }
@@ -420,6 +427,7 @@ pub(super) fn device_port(
         isolated: entry.isolated,
         promiscuous: entry.promiscuous,
         protection: None,
+        link: &entry.link,
     };
     settings(written, network.kind, asked).map(Some)
 }
@@ -455,6 +463,7 @@ fn settings(network: &NetworkEntry, kind: NetworkKind, asked: Asked<'_>) -> Resu
         protection,
         isolated: asked.isolated.or(network.isolation).unwrap_or(false),
         promiscuous: asked.promiscuous,
+        link: asked.link.clone(),
     })
 }
 

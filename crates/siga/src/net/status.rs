@@ -8,7 +8,7 @@ use siga_fabric::protocol::report::{ApplicationReport, DeviceReport, LinkReport,
 use siga_fabric::protocol::request::{Answer, GuestState, KernelStatus, MemberStatus, NetworkStatus, Request};
 use siga_model::error::Result;
 use siga_model::name::Name;
-use siga_model::topology::{PortVlan, Where};
+use siga_model::topology::{PortLink, PortVlan, Where};
 use std::fmt::Write;
 
 /// Prints the status of a network.
@@ -198,9 +198,10 @@ fn port_text(text: &mut String, member: &MemberStatus) {
         Some(KernelStatus { router_advertisements: true, .. }) => ", router advertisements",
         Some(_) | None => "",
     };
+    let link = if port.link == PortLink::default() { String::new() } else { format!(", {}", port.link) };
     let _ = writeln!(
         text,
-        "  {:<20} {mac:<18} {vlan:<24} {protection:<10} {:<9} {:<12} {:>6}  {place}{asks}{access}",
+        "  {:<20} {mac:<18} {vlan:<24} {protection:<10} {:<9} {:<12} {:>6}  {place}{asks}{access}{link}",
         member.label,
         yes(port.isolated),
         yes(port.promiscuous),

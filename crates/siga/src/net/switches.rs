@@ -1,4 +1,4 @@
-//! `siga net port`, `vlan`, `mirror` and `fdb`: the switches of a running network.
+//! `siga net port`, `vlan`, `link`, `mirror` and `fdb`: the switches of a running network.
 
 use super::request;
 use super::status::{networks, switch_text};
@@ -8,6 +8,7 @@ use siga_fabric::client::Client;
 use siga_fabric::protocol::report::{KnownAddress, ReportPart};
 use siga_fabric::protocol::request::{Answer, Request};
 use siga_model::error::{Error, Result};
+use siga_model::link::LinkChange;
 use siga_model::name::Name;
 use siga_model::topology::{Mirror, PortChange, PortVlan, Protection};
 use std::fmt::Write;
@@ -29,6 +30,15 @@ Examples:
 An access port carries frames of one VLAN, without tags. A trunk port carries frames of the
 given VLANs, with tags. It carries frames of its native VLAN without tags. Without --native, a trunk
 port drops frames without a tag. The port of a guest's device is always an access port.";
+pub(super) const LINK_HELP: &str = "\
+Examples:
+  siga net link switch lan red rate=100mbit,latency=5ms
+  siga net link switch lan red loss=1%                changes only the loss of the link
+  siga net link switch lan red latency=20ms --direction to-station
+  siga net link switch lan red off
+
+Settings of a link: rate, latency, jitter, loss, reorder, duplicate, corrupt, queue, block, seed. docs/link.md
+describes them.";
 pub(super) const MIRROR_HELP: &str = "\
 Examples:
   siga net mirror switch lan red                      port `red` gets copies of all frames
@@ -109,6 +119,30 @@ pub(crate) struct VlanArgs {
     native: Option<u16>,
 }
 
+/// The directions of a modelled link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Direction {
+    Both,
+    FromStation,
+    ToStation,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LinkArgs {
+    /// Name of the network that `siga net up` started.
+    network: Name,
+    /// Name of the network in the topology. It must have a switch.
+    lan: Name,
+    /// Name of the port: GUEST or GUEST.DEVICE for a guest's device, or the name of a port in the topology.
+    port: String,
+    /// Settings as KEY=VALUE, separated by commas, or `off` for no link. Other settings stay as they are.
+    change: LinkChange,
+    /// Change only one direction: from-station for frames that the station sends, to-station for frames that it receives.
+    /// Default: both.
+    #[arg(long, value_name = "DIRECTION", default_value = "both", hide_default_value = true)]
+    direction: Direction,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct MirrorArgs {
     /// Name of the network that `siga net up` started.
@@ -146,8 +180,16 @@ pub(super) fn port(args: &PortArgs) -> Result<()> {
         Protect::Off => Protection::Off,
     });
     let (isolated, promiscuous) = (isolated.map(|on| on == OnOff::On), promiscuous.map(|on| on == OnOff::On));
-    let change = PortChange { vlan: None, protection, isolated, promiscuous };
+    let change = PortChange { protection, isolated, promiscuous, ..PortChange::default() };
     request(&args.network, Request::ChangePort { network: args.lan.clone(), port: port.clone(), change })
+}
+
+pub(super) fn link(args: LinkArgs) -> Result<()> {
+    let LinkArgs { network, lan, port, change, direction } = args;
+    let of = |other: Direction| (direction != other).then(|| change.clone());
+    let (link_from_station, link_to_station) = (of(Direction::ToStation), of(Direction::FromStation));
+    let change = PortChange { link_from_station, link_to_station, ..PortChange::default() };
+    request(&network, Request::ChangePort { network: lan, port, change })
 }
 
 fn show_ports(args: &PortArgs) -> Result<()> {

@@ -4,6 +4,7 @@
 mod assigned;
 mod containers;
 mod joins;
+mod links;
 mod load;
 mod namespaces;
 #[path = "../common/network.rs"]

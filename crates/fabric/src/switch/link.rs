@@ -1,0 +1,72 @@
+//! The modelled link between a port of a switch and its station.
+
+use crate::counters::Counters;
+use crate::emulator::{Emulator, LinkCounters};
+use siga_model::link::Link;
+use siga_model::topology::PortLink;
+use siga_stack::time::Instant;
+
+/// Both directions of a modelled link. Each frame to the station has the VLAN tag with which it leaves.
+#[derive(Debug, Default)]
+pub(crate) struct Emulators {
+    pub(crate) from_station: Option<Emulator<()>>,
+    pub(crate) to_station: Option<Emulator<Option<u16>>>,
+}
+
+impl Emulators {
+    /// Makes the emulators of a link, or changes their settings. Frames on a direction that has no link any more are lost.
+    pub(crate) fn set(&mut self, link: &PortLink, at: Instant) {
+        set(&mut self.from_station, (link.from_station.as_ref(), 0), at);
+        set(&mut self.to_station, (link.to_station.as_ref(), 1), at);
+    }
+
+    pub(crate) fn is_there(&self) -> bool {
+        self.from_station.is_some() || self.to_station.is_some()
+    }
+
+    /// Returns the time at which the next frame arrives.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        let from = self.from_station.as_ref().and_then(Emulator::next_due);
+        from.into_iter().chain(self.to_station.as_ref().and_then(Emulator::next_due)).min()
+    }
+
+    pub(crate) fn add_to(&self, counters: &mut Counters) {
+        let of = [
+            ("link_from_station", self.from_station.as_ref().map(|emulator| emulator.counters)),
+            ("link_to_station", self.to_station.as_ref().map(|emulator| emulator.counters)),
+        ];
+        for (direction, own) in of {
+            let Some(own) = own else { continue };
+            let LinkCounters {
+                offered,
+                delivered,
+                lost_by_model,
+                lost_by_queue,
+                lost_by_memory,
+                duplicated,
+                corrupted,
+                reordered,
+            } = own;
+            for (name, count) in [
+                ("offered", offered),
+                ("delivered", delivered),
+                ("lost", lost_by_model),
+                ("lost_queue_full", lost_by_queue),
+                ("lost_memory_full", lost_by_memory),
+                ("duplicated", duplicated),
+                ("corrupted", corrupted),
+                ("reordered", reordered),
+            ] {
+                counters.insert(format!("{direction}_{name}"), count);
+            }
+        }
+    }
+}
+
+fn set<T: Clone>(emulator: &mut Option<Emulator<T>>, (link, stream): (Option<&Link>, u64), at: Instant) {
+    match (emulator.as_mut(), link) {
+        (Some(old), Some(link)) => old.set(link.clone(), at),
+        (None, Some(link)) => *emulator = Some(Emulator::new(link.clone(), stream)),
+        (_, None) => *emulator = None,
+    }
+}
