@@ -118,7 +118,9 @@ pub(crate) fn run(args: &ExecArgs) -> Result<()> {
             let why =
                 format!("{} is linked with {library}, but a guest does not have io_uring", program.path.display());
             enter_beside(network, guest, &args.command, &why)?;
-            note(&format!("siga: {why}, and no port is free for it; it runs on guest {guest} without io_uring"));
+            note(&format!(
+                "siga: {why}, and no port is free for it; the program runs on guest {guest} without io_uring"
+            ));
         }
         (Err(refused), None) => {
             enter_beside(network, guest, &args.command, refused.message())?;

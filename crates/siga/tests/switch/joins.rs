@@ -197,7 +197,8 @@ fn a_program_that_is_linked_with_liburing_runs_in_a_namespace_if_a_port_is_free(
     let name = network.name.as_str();
     let beside = siga(&[name, "one", "--"]);
     assert!(
-        beside.contains("siga0:") && beside.contains("liburing.so.2, but a guest does not have io_uring; it runs in"),
+        beside.contains("siga0:")
+            && beside.contains("liburing.so.2, but a guest does not have io_uring; the program runs in"),
         "{beside}"
     );
     let on_guest = siga(&["--tier", "preload", name, "one", "--"]);
