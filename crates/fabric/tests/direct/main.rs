@@ -141,8 +141,8 @@ fn without_the_key_all_bytes_go_by_tcp() {
 }
 
 #[test]
-fn applications_of_one_guest_need_no_key() {
-    let network = Network::up("loopback", &topology(""));
+fn applications_of_one_guest_have_direct_connections_too() {
+    let network = direct_network("loopback");
     let (client, server) = (network.application("a"), network.application("a"));
     for at in ["10.0.2.1:7", "127.0.0.1:8"] {
         let (_stream, _served) = direct_connection(&client, &server, at);
