@@ -12,6 +12,7 @@ use crate::protocol::request::{Answer as ControlAnswer, Request};
 use crate::protocol::secret::Secret;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use rustix::net::sockopt;
 use siga_iucv::broker::{ADDRESSES_MAX, Answer, Conversation, INTERFACE_NAME_BYTES_MAX, Interface, Question, Terms};
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::name::Name;
@@ -118,15 +119,19 @@ impl Broker<'_> {
 
     /// Begins to attach a process. Returns the connection to the control program for the next step, the terms, the notify and the wake
     /// descriptor, and the socket over which guest and application pass descriptors.
-    fn begin_application(&self, spare: Option<Client>) -> Result<(Client, Terms, [OwnedFd; 2], OwnedFd)> {
+    fn begin_application(
+        &self,
+        spare: Option<Client>,
+        process: Option<u32>,
+    ) -> Result<(Client, Terms, [OwnedFd; 2], OwnedFd)> {
         if let Some(mut client) = spare
-            && let Ok((terms, doorbell, passing)) = client.begin_application(self.guest, self.secret)
+            && let Ok((terms, doorbell, passing)) = client.begin_application(self.guest, self.secret, process)
         {
             return Ok((client, terms, doorbell, passing));
         }
         // The control program may have restarted, or closed a connection on which it got no request.
         let mut client = self.connect()?;
-        let (terms, doorbell, passing) = client.begin_application(self.guest, self.secret)?;
+        let (terms, doorbell, passing) = client.begin_application(self.guest, self.secret, process)?;
         Ok((client, terms, doorbell, passing))
     }
 
@@ -139,7 +144,10 @@ impl Broker<'_> {
     ) -> Result<(Answer, Vec<OwnedFd>)> {
         match question {
             Question::Attach => {
-                let (client, terms, doorbell, passing) = self.begin_application(known.spare.take())?;
+                // The process has made the socket of its conversation.
+                let peer = sockopt::socket_peercred(&talk.conversation).ok();
+                let process = peer.map(|peer| peer.pid.as_raw_nonzero().get().unsigned_abs());
+                let (client, terms, doorbell, passing) = self.begin_application(known.spare.take(), process)?;
                 talk.attaching = Some(client);
                 let reader = NotifyFd::open_reader(&doorbell[0])
                     .context("cannot open the read end of a pipe that wakes a process")?;

@@ -184,6 +184,12 @@ impl Client {
         Ok(Self::over(Channel::new(socket)?))
     }
 
+    /// Returns the id of the control program's process.
+    pub fn control_pid(&self) -> Option<u32> {
+        let peer = sockopt::socket_peercred(&self.channel).ok()?;
+        Some(peer.pid.as_raw_nonzero().get().unsigned_abs())
+    }
+
     fn over(channel: Channel) -> Self {
         Self { channel, take_up_until: None }
     }
@@ -292,7 +298,7 @@ impl Client {
     /// # Errors
     /// Returns an error if the control program or the guest refuses, or if the host has too little memory.
     pub fn use_stack(mut self, guest: &Name, secret: &Secret) -> Result<ApplicationEnd> {
-        let (terms, doorbell, passing) = self.begin_application(guest, secret)?;
+        let (terms, doorbell, passing) = self.begin_application(guest, secret, None)?;
         let half = HalfEnd::new(terms).context("cannot allocate memory that an application shares with its guest")?;
         let copies = half.memory.each_ref().map(OwnedFd::try_clone);
         let copies = copies
@@ -310,13 +316,19 @@ impl Client {
 
     /// Begins to make a process an application of a guest. Returns what the process needs to make its memory, the notify and the wake
     /// descriptor, and the socket over which guest and application pass descriptors. [`Client::exchange_memory`] is the next step.
+    /// `process` is the id of the process that becomes the application, if it is not this process.
     ///
     /// # Errors
     /// Returns an error if the control program or the guest refuses.
-    pub fn begin_application(&mut self, guest: &Name, secret: &Secret) -> Result<(Terms, [OwnedFd; 2], OwnedFd)> {
+    pub fn begin_application(
+        &mut self,
+        guest: &Name,
+        secret: &Secret,
+        process: Option<u32>,
+    ) -> Result<(Terms, [OwnedFd; 2], OwnedFd)> {
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let request =
-            Request::Application { protocol: PROTOCOL, version, guest: guest.clone(), secret: secret.clone() };
+            Request::Application { protocol: PROTOCOL, version, guest: guest.clone(), secret: secret.clone(), process };
         self.ask(request, Vec::new())?;
         let Some((Answer::Application { arena_bytes, waiting, colocate }, doorbell)) =
             self.answer_with_descriptors(GRACE)?

@@ -34,7 +34,7 @@ use crate::limits::{CLIENTS_MAX, CONNECTIONS_AT_ONCE_MAX, OUT_OF_DESCRIPTORS_WAI
 use crate::protocol::channel::Channel;
 use crate::protocol::message::{Order, RingPairEnd};
 use crate::protocol::request::{Answer, GuestMemory, Request, TimedRequest};
-use crate::protocol::ticket::RingPairId;
+use crate::protocol::ticket::{ApplicationId, RingPairId};
 use crate::rundir::{self, RunDir};
 use crate::tcp_settings;
 use attached::Attached;
@@ -133,6 +133,8 @@ pub struct Control {
     ports: Ports,
     stage: Stage,
     attached: Attached,
+    /// The processes of the applications that this control program has admitted.
+    application_pids: BTreeMap<ApplicationId, u32>,
     /// The client with the lease, if there is one: the network is taken down when the connection of this client closes.
     lease: Option<u64>,
     log: Log,
@@ -240,6 +242,7 @@ impl Control {
             ports: Ports::default(),
             stage: Stage::Starting { until: Instant::now() + crate::limits::START_TIME_MAX, is_new },
             attached: Attached::default(),
+            application_pids: BTreeMap::new(),
             lease: None,
             log,
             stderr: BTreeMap::new(),

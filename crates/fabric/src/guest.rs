@@ -24,6 +24,7 @@ mod senders;
 mod setup;
 #[cfg(test)]
 pub(crate) mod tests;
+mod totals;
 mod wakes;
 mod zero_copy;
 

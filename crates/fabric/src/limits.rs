@@ -44,6 +44,8 @@ pub const GUEST_EVENTS_AT_ONCE_MAX: usize = 64;
 /// How many ring pairs one part of an inventory may list. The same limit applies to the applications in the part. (An inventory is
 /// the list of pairs and applications that a running guest sends to a restarted control program.)
 pub const INVENTORY_PART_MAX: usize = 64;
+/// How many processes one part of the answer to a request for a sample may list.
+pub const PROCESSES_PART_MAX: usize = 256;
 /// How many connections of clients a control program may have at a time.
 pub const CLIENTS_MAX: usize = 1_024;
 /// How many connections a control program accepts in one turn of its event loop. In one turn, the control program serves more

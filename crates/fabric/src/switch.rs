@@ -19,10 +19,10 @@ pub(crate) mod tap;
 use crate::counters::Counters;
 use crate::limits::SEGMENT_BYTES_MIN;
 use crate::protocol::message::{AccountRecord, MemberId, SwitchConfig};
-use crate::protocol::report::KnownAddress;
+use crate::protocol::report::{KnownAddress, Totals, Traffic};
 use drops::DropReason;
 use frame::{ARP, Header, IPV4, IPV6};
-use port::{Attachment, Port};
+use port::{Attachment, Port, PortCounters};
 use siga_model::topology::{PortSettings, PortVlan, Protection};
 use siga_stack::ip::cut::Cutter;
 use siga_stack::limits::FRAME_BYTES_MAX;
@@ -375,6 +375,19 @@ impl Switch {
             let device = "tap".parse().ok()?;
             Some((MemberId { guest: port.kernel_port.clone()?, device }, port.counters()))
         })
+    }
+
+    /// Adds the frames of the ports of network namespaces, and the dropped frames of all ports. The rings of the other ports count
+    /// their frames themselves.
+    pub(crate) fn add_to(&self, totals: &mut Totals) {
+        for port in self.ports.iter().flatten() {
+            totals.dropped += port.counters.drops.sum();
+            if port.kernel_port.is_some() {
+                let PortCounters { frames_received, bytes_received, frames_sent, bytes_sent, .. } = port.counters;
+                let traffic = Traffic { frames_sent, bytes_sent, frames_received, bytes_received };
+                totals.traffic = totals.traffic.with(traffic, u64::saturating_add);
+            }
+        }
     }
 
     /// Returns the number of the port with this name.

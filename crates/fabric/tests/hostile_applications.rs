@@ -435,7 +435,9 @@ impl Crafted {
         let mut control = Client::connect_at(&network.run_dir(), &network.name).unwrap();
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let (guest, secret) = ("tcpip1".parse().unwrap(), network.application_secret("tcpip1"));
-        control.ask(Request::Application { protocol: PROTOCOL, version, guest, secret }, Vec::new()).unwrap();
+        control
+            .ask(Request::Application { protocol: PROTOCOL, version, guest, secret, process: None }, Vec::new())
+            .unwrap();
         let (answer, doorbells) = control.answer_with_descriptors(PATIENCE).unwrap().unwrap();
         let Answer::Application { arena_bytes, .. } = answer else { panic!("{answer:?}") };
         let shape = Shape::new(65_536, 64).unwrap();

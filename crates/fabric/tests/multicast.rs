@@ -224,6 +224,7 @@ fn held(way: Way, network: &Network, attachment: &Attachment) -> u64 {
                 ReportPart::Device(_)
                 | ReportPart::Link(_)
                 | ReportPart::Application(_)
+                | ReportPart::Totals(_)
                 | ReportPart::Addresses { .. } => None,
             });
             stack.unwrap().memory["groups"]

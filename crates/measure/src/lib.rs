@@ -21,6 +21,7 @@ pub mod host;
 pub mod interrupt;
 pub mod limits;
 pub mod load;
+pub mod monitor;
 pub mod needs;
 pub mod path;
 pub mod place;

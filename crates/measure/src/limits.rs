@@ -31,7 +31,13 @@ pub const RULESET_TIME_MAX: Duration = Duration::from_secs(60);
 pub const RULESET_ANSWER_BYTES_MAX: u64 = 16 << 20;
 /// Maximum size in bytes of the user's configuration file.
 pub const CONFIG_BYTES_MAX: u64 = 64 << 10;
-/// Minimum length of an interval of a time series.
+/// Maximum number of processes that the monitor shows.
+pub const MONITORED_MAX: usize = 16_384;
+/// Maximum number of threads of a process whose run-queue delay the monitor reads. It bounds the cost of a sample.
+pub const MONITORED_THREADS_MAX: u64 = 64;
+/// Maximum time in which a network must answer a request for a sample.
+pub const SAMPLE_TIME_MAX: Duration = Duration::from_secs(10);
+/// Minimum length of an interval of a time series, and of the monitor.
 pub const INTERVAL_MIN: Duration = Duration::from_millis(100);
 /// Maximum number of processes of a component whose CPU time a time series contains. It bounds the cost of an interval.
 pub const SERIES_PROCESSES_MAX: usize = 64;

@@ -20,6 +20,7 @@ pub mod flame;
 mod format;
 pub mod hosts;
 pub mod html;
+pub mod monitor;
 mod observer;
 mod offered;
 pub mod output;

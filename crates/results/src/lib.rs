@@ -18,6 +18,7 @@ pub mod histogram;
 pub mod import;
 pub mod judge;
 pub mod limits;
+pub mod monitor;
 pub mod record;
 pub mod reduce;
 pub mod stats;

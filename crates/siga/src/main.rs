@@ -9,6 +9,7 @@ mod exec;
 mod export;
 mod live;
 mod measure;
+mod monitor;
 mod net;
 mod netns;
 mod on;
@@ -55,6 +56,7 @@ static IS_QUIET: AtomicBool = AtomicBool::new(false);
         siga export runs/* --output trials.csv      write the figures of several runs as CSV\n  \
         siga published 5                            print table 5 of the published z/VM reports\n  \
         siga net up topologies/figure-1.toml        start the virtual network that this file describes\n  \
+        siga monitor figure-1                       show CPU time and traffic of its guests each second\n  \
         siga doctor                                 check what this host can measure, and how accurately\n\n\
         Environment variables:\n  \
         NO_COLOR           if this variable is set, siga prints verdicts without colours\n  \
@@ -179,6 +181,12 @@ Examples:
   siga doctor --format json
   siga doctor --calibrate                     check that siga measures known CPU costs correctly")]
     Doctor(doctor::DoctorArgs),
+    /// Show the CPU time and the traffic of the processes of a virtual network or a place.
+    ///
+    /// siga samples the guests, routers, switches, applications and the control program of a network, and the host. Each
+    /// sample contains the CPU time of siga monitor itself.
+    #[command(after_help = monitor::HELP)]
+    Monitor(monitor::MonitorArgs),
     /// Start, inspect and stop virtual networks of guests on this host.
     #[command(subcommand, after_help = net::HELP)]
     Net(net::NetCommand),
@@ -305,6 +313,7 @@ fn run_plain(command: Command) -> Result<()> {
         Command::Export(args) => export::run(&args),
         Command::Published { table, format } => print(&siga_report::zvm::published::render(table.as_deref(), format)?),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Monitor(args) => monitor::run(&args),
         Command::Net(command) => net::run(command),
         Command::Netns(args) => netns::run(&args),
         Command::Cni => cni::run().map(drop),

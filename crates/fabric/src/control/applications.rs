@@ -2,6 +2,7 @@
 //! and guest, and limits their number.
 
 use super::clients::check_protocol;
+use super::peer::Peer;
 use super::{Control, doorbells, memory};
 use crate::protocol::message::{Loss, Order};
 use crate::protocol::request::Answer;
@@ -22,6 +23,7 @@ impl Control {
         (protocol, version): (u32, &str),
         guest: &Name,
         secret: &Secret,
+        process: Option<u32>,
     ) -> Result<()> {
         let admitted = self.may_use(protocol, version, guest, secret);
         if let Err(error) = &admitted {
@@ -38,6 +40,9 @@ impl Control {
         if let Some(guest) = self.guests.get_mut(guest) {
             guest.applications.insert(application);
         }
+        let peer = self.clients.get(&key).and_then(|client| Peer::of(&client.channel).ok());
+        let peer = peer.map(|peer| peer.pid.as_raw_nonzero().get().unsigned_abs());
+        self.application_pids.extend(process.or(peer).map(|pid| (application, pid)));
         self.log.of_guest(guest, &format!("guest {guest}: application {}: attached", application.0));
         self.wait_as_application(key, application, guest.clone());
         self.send_order(
@@ -102,6 +107,7 @@ impl Control {
         if !self.guests.get_mut(guest).is_some_and(|guest| guest.applications.remove(&application)) {
             return;
         }
+        self.application_pids.remove(&application);
         self.log.of_guest(guest, &format!("guest {guest}: application {}: ended: {why}", application.0));
         let orders = self.direct.application_ended(guest, application);
         self.send_all(Some(guest), orders);

@@ -84,6 +84,7 @@ impl Control {
             Request::Start { .. }
             | Request::Status { .. }
             | Request::Report(_)
+            | Request::Sample { .. }
             | Request::Down
             | Request::StartGuest(_)
             | Request::StopGuest(_)

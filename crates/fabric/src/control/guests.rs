@@ -38,7 +38,7 @@ pub(super) enum Running {
 }
 
 impl Running {
-    fn pid(&self) -> Pid {
+    pub(super) fn pid(&self) -> Pid {
         match self {
             Self::Own(process) => process.pid(),
             Self::Adopted(peer) => peer.pid,

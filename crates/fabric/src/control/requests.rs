@@ -30,6 +30,10 @@ impl Control {
                 self.ask_for_reports(key, &BTreeSet::from([guest]));
                 None
             }),
+            Request::Sample { quiet } => {
+                self.sample(key, &quiet);
+                Ok(None)
+            }
             Request::Down => {
                 self.wait_for(key, Waits::Down);
                 self.begin_stop(None);
@@ -40,8 +44,8 @@ impl Control {
             Request::Grant { network, guest } => self.set_access(&network, &guest, true).map(Some),
             Request::Revoke { network, guest } => self.set_access(&network, &guest, false).map(Some),
             Request::Secret { guest, application } => self.secret(key, &guest, application).map(Some),
-            Request::Application { protocol, version, guest, secret } => {
-                self.ask_for_application(key, (protocol, &version), &guest, &secret).map(|()| None)
+            Request::Application { protocol, version, guest, secret, process } => {
+                self.ask_for_application(key, (protocol, &version), &guest, &secret, process).map(|()| None)
             }
             Request::ApplicationMemory => {
                 Err(Error::usage("a program must ask to use a guest's stack before it sends memory files"))

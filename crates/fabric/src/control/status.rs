@@ -3,10 +3,11 @@
 
 use super::Control;
 use super::clients::{Client, Waits};
-use crate::limits::ANSWER_TIME_MAX;
+use crate::limits::{ANSWER_TIME_MAX, PROCESSES_PART_MAX};
 use crate::protocol::message::{GuestDevice, Order};
 use crate::protocol::report::ReportPart;
-use crate::protocol::request::{Answer, GuestState, NetworkStatus};
+use crate::protocol::request::{Answer, GuestState, NetworkStatus, ProcessRole, ProcessStatus};
+use crate::protocol::ticket::ApplicationId;
 use siga_model::name::Name;
 use siga_model::topology::{Access, Device};
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,6 +33,44 @@ impl Control {
             return;
         }
         self.ask_for_reports(key, &running);
+    }
+
+    /// Sends a client the processes of the network, and the sums of the counters of its running guests except for those of `quiet`.
+    pub(super) fn sample(&mut self, key: u64, quiet: &[Name]) {
+        let processes: Vec<ProcessStatus> = self.guests.keys().flat_map(|name| self.processes_of(name)).collect();
+        for part in processes.chunks(PROCESSES_PART_MAX) {
+            self.answer(key, &Answer::Processes(part.to_vec()));
+        }
+        let quiet: BTreeSet<&Name> = quiet.iter().collect();
+        let running = self.guests.iter().filter(|(name, guest)| guest.runs() && !quiet.contains(name));
+        let from: BTreeMap<Name, usize> = running.map(|(name, _)| (name.clone(), 1)).collect();
+        if from.is_empty() {
+            self.finish(key, Ok(()));
+        } else {
+            self.ask_for_parts(key, from, |request| Order::Totals { request });
+        }
+    }
+
+    /// Returns the process of a guest, and the processes of its applications.
+    fn processes_of(&self, name: &Name) -> Vec<ProcessStatus> {
+        let (guest, plan) = (&self.guests[name], &self.topology.guests[name]);
+        let role = match (plan.is_switch, plan.forwarding) {
+            (true, _) => ProcessRole::Switch,
+            (false, true) => ProcessRole::Router,
+            (false, false) => ProcessRole::Guest,
+        };
+        let pid = guest.process.as_ref().map(|(_, process)| process.pid().as_raw_nonzero().get().unsigned_abs());
+        let restarts = self.state.restarts.get(name).copied().unwrap_or(0);
+        let own = ProcessStatus { guest: name.clone(), role, pid, is_running: guest.runs(), restarts };
+        let application = |application: &ApplicationId| ProcessStatus {
+            role: ProcessRole::Application(application.0.number()),
+            pid: self.application_pids.get(application).copied(),
+            is_running: true,
+            restarts: 0,
+            ..own.clone()
+        };
+        let applications: Vec<ProcessStatus> = guest.applications.iter().map(application).collect();
+        [own].into_iter().chain(applications).collect()
     }
 
     pub(super) fn ask_for_reports(&mut self, key: u64, guests: &BTreeSet<Name>) {
@@ -110,7 +149,7 @@ impl Control {
                 .map(|device| report.device = GuestDevice::of(&self.topology, device))
                 .is_some(),
             ReportPart::Link(report) => device_of(&report.device).is_some(),
-            ReportPart::Application(_) | ReportPart::Stack(_) => true,
+            ReportPart::Application(_) | ReportPart::Stack(_) | ReportPart::Totals(_) => true,
             ReportPart::Addresses { .. } => self.topology.guests[guest].is_switch,
         }
     }

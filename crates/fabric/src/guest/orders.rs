@@ -5,6 +5,7 @@ use super::wakes::ReadyKey;
 use crate::limits::{CAPTURE_BYTES_MAX, INVENTORY_PART_MAX, RECONNECTING_MAX};
 use crate::protocol::channel::{Channel, Ended};
 use crate::protocol::message::{GuestEvent, Order, PROTOCOL, RingPairEnd};
+use crate::protocol::report::ReportPart;
 use rustix::io::Errno;
 use rustix::net::{self, SocketFlags};
 use siga_ring::clock::Ticks;
@@ -134,6 +135,7 @@ impl Node {
             Order::ApplicationMemory { application } => self.complete_application(now, application, descriptors),
             Order::Direct { application, order } => self.obey_direct(now, application, order, descriptors),
             Order::Report { request } => self.report(request),
+            Order::Totals { request } => self.report_totals(request),
             Order::Ping { request, to, bytes, timeout_ms } => {
                 let span = self.clock.span(Duration::from_millis(timeout_ms.into()));
                 let [_, _, _, _, high, low, more, least] = request.to_be_bytes();
@@ -269,6 +271,11 @@ impl Node {
             let missed = of_switch.map_or_else(|| self.stack.stop_capture(), |capture| capture.file.left_out());
             self.send_event(&GuestEvent::CaptureEnded { missed }, Vec::new());
         }
+    }
+
+    fn report_totals(&mut self, request: u64) {
+        let part = ReportPart::Totals(self.totals());
+        self.send_event(&GuestEvent::Report { request, part }, Vec::new());
     }
 
     fn report(&mut self, request: u64) {

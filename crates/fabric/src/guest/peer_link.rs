@@ -62,7 +62,7 @@ pub(crate) struct Sender {
     /// The partner's addresses, to which the stack has routes over this link.
     pub(crate) hosts: Vec<Prefix>,
     pub(crate) pair: Option<RingPairId>,
-    ring: Option<Producer>,
+    pub(super) ring: Option<Producer>,
     outbound: Outbound,
     kind: NetworkKind,
     full: Full,
@@ -93,15 +93,15 @@ pub(crate) struct Sender {
     pub(crate) asked: bool,
     /// If the ring pair was refused: the time until which it is not requested again.
     pub(crate) refused_until: Option<Ticks>,
-    counters: SenderCounters,
-    past: Counters,
+    pub(super) counters: SenderCounters,
+    pub(super) past: Counters,
 }
 
 #[derive(Debug, Default)]
-struct SenderCounters {
-    backlog_full: u64,
-    too_long: u64,
-    no_partner: u64,
+pub(super) struct SenderCounters {
+    pub(super) backlog_full: u64,
+    pub(super) too_long: u64,
+    pub(super) no_partner: u64,
 }
 
 impl Sender {
@@ -463,7 +463,7 @@ pub(crate) struct Receiver {
     pub(crate) last_look: Ticks,
     /// True if the guest has reported the ring pair as idle.
     pub(crate) idle_reported: bool,
-    past: Counters,
+    pub(super) past: Counters,
 }
 
 impl Receiver {

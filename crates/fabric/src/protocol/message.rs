@@ -22,7 +22,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 /// The version of the protocol: of all messages of this crate. Both ends of a channel must use the same version.
-pub const PROTOCOL: u32 = 13;
+pub const PROTOCOL: u32 = 14;
 
 /// The name of a member of a network: one device of one guest.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -253,6 +253,8 @@ pub enum Order {
     Direct { application: ApplicationId, order: DirectOrder },
     /// Report the guest's counters and settings. The guest answers with `Report` events that repeat the number `request`.
     Report { request: u64 },
+    /// Report the sums of the guest's counters. The guest answers with one `Report` event that repeats the number `request`.
+    Totals { request: u64 },
     /// Send an echo request with `bytes` bytes of payload to `to`, and wait for the reply. The guest answers with a `Pong` event that
     /// repeats the number `request`.
     Ping { request: u64, to: IpAddr, bytes: u16, timeout_ms: u32 },

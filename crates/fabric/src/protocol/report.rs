@@ -22,6 +22,8 @@ pub enum ReportPart {
     Application(ApplicationReport),
     /// The memory, drops and times of the guest's stack. This is the last part of a guest's report.
     Stack(StackReport),
+    /// The sums of a guest's counters, as the answer to `Order::Totals`. It is the only part.
+    Totals(Totals),
     /// Addresses that a switch knows. Only switches send this part, as the answer to `Order::Addresses`. `last` is true in the last part.
     Addresses {
         /// The addresses.
@@ -35,7 +37,7 @@ impl ReportPart {
     /// Returns true if no other part of the report follows.
     pub(crate) fn is_last(&self) -> bool {
         match self {
-            Self::Stack(_) => true,
+            Self::Stack(_) | Self::Totals(_) => true,
             Self::Addresses { last, .. } => *last,
             Self::Device(_) | Self::Link(_) | Self::Application(_) => false,
         }
@@ -111,6 +113,22 @@ pub struct StackReport {
     /// Times in nanoseconds by name: the time spent on waiting and the time spent on copying.
     #[serde(deserialize_with = "counters")]
     pub times_ns: BTreeMap<String, u64>,
+    /// The number of TCP connections, not counting those in TIME-WAIT.
+    pub connections: u64,
+}
+
+/// The sums of a guest's counters over all its links, since the guest's process began. Unlike the other parts of a report, they can be
+/// requested every second from many guests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Totals {
+    /// The frames that the guest has sent to its partners and received from them. A large segment is one frame.
+    pub traffic: Traffic,
+    /// The number of packets and frames that the guest has dropped for any reason.
+    pub dropped: u64,
+    /// The number of buffers in all outgoing rings that exist now.
+    pub buffers: u64,
+    /// The number of those buffers that the partners have not given back yet.
+    pub buffers_used: u64,
     /// The number of TCP connections, not counting those in TIME-WAIT.
     pub connections: u64,
 }

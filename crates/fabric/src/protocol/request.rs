@@ -29,6 +29,8 @@ pub enum Request {
     Status { detail: bool },
     /// Send the report of one guest.
     Report(Name),
+    /// Send the processes of the network, and the sums of the counters of all running guests except those of `quiet`.
+    Sample { quiet: Vec<Name> },
     /// Take the network down.
     Down,
     /// Start a guest that has ended.
@@ -43,8 +45,9 @@ pub enum Request {
     /// the secret with which the guest itself attaches.
     Secret { guest: Name, application: bool },
     /// Make the client an application of a running guest: a process that uses the guest's stack. `secret` is the secret that the
-    /// guest's applications need. `version` is the client's version of siga, for error messages.
-    Application { protocol: u32, version: String, guest: Name, secret: Secret },
+    /// guest's applications need. `version` is the client's version of siga, for error messages. `process` is the id of the process
+    /// that uses the stack, if the client attaches another process.
+    Application { protocol: u32, version: String, guest: Name, secret: Secret, process: Option<u32> },
     /// Pass the application's memory files to the guest. The client sends this request after it received `Answer::Application`.
     /// Descriptors: the memory files of the application's ring and of its arena.
     ApplicationMemory,
@@ -134,6 +137,8 @@ pub enum Answer {
     Members { network: Name, members: Vec<MemberStatus> },
     /// The status of one guest.
     Guest(GuestStatus),
+    /// Some processes of the network, as the answer to `Sample`.
+    Processes(Vec<ProcessStatus>),
     /// One part of a guest's report.
     Report { guest: Name, part: ReportPart },
     /// No complete report of this guest arrived: the guest was too slow, ended, or sent an invalid report.
@@ -267,6 +272,35 @@ pub struct GuestStatus {
     pub ended: Option<String>,
     /// The memory limit of the guest's process. `None` if the guest has no process or is external.
     pub memory: Option<GuestMemory>,
+}
+
+/// A process of a network.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessStatus {
+    /// The guest or switch. For an application, the guest whose stack it uses.
+    pub guest: Name,
+    /// What the process does.
+    pub role: ProcessRole,
+    /// The process id. `None` if there is no process, or if a restarted control program does not know the process.
+    pub pid: Option<u32>,
+    /// True if the guest runs. Applications run.
+    pub is_running: bool,
+    /// How often the control program restarted the guest after a failure.
+    pub restarts: u32,
+}
+
+/// What a process of a network does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProcessRole {
+    /// A guest that forwards no packets.
+    Guest,
+    /// A guest that forwards packets.
+    Router,
+    /// The switch of a network.
+    Switch,
+    /// A process that uses the stack of a guest. The number is that of the control program's log.
+    Application(u64),
 }
 
 /// The memory limit of a guest's process.

@@ -47,6 +47,7 @@ impl End {
             ReportPart::Device(_)
             | ReportPart::Application(_)
             | ReportPart::Stack(_)
+            | ReportPart::Totals(_)
             | ReportPart::Addresses { .. } => 0,
         };
         parts.iter().map(sent).sum()

@@ -116,6 +116,11 @@ impl Drops {
         self.0[reason as usize]
     }
 
+    /// Returns the number of dropped frames.
+    pub(crate) fn sum(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
     pub(crate) fn add_to(&self, counters: &mut Counters) {
         for reason in DropReason::ALL {
             *counters.entry(reason.name().to_owned()).or_default() += self.0[reason as usize];

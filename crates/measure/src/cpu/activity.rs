@@ -80,7 +80,7 @@ fn disks(text: &str, is_disk: impl Fn(&str) -> bool) -> HostActivity {
 }
 
 /// Returns the time of the line `some` of a file of pressure.
-fn pressure(text: &str) -> Option<u64> {
+pub(crate) fn pressure(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("some "))?;
     let total = line.split_whitespace().find_map(|word| word.strip_prefix("total="))?;
     total.parse::<u64>().ok().map(|us| us.saturating_mul(1_000))

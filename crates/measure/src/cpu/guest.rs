@@ -52,7 +52,7 @@ impl GuestCounters {
                     }
                     counters.devices.insert(name, settings(device));
                 }
-                ReportPart::Link(_) | ReportPart::Addresses { .. } => {}
+                ReportPart::Link(_) | ReportPart::Totals(_) | ReportPart::Addresses { .. } => {}
                 // In this part, an application reports its own times. The other form, in which a guest reports on one of its
                 // applications, is skipped, because the guest's own times include this work.
                 ReportPart::Application(application) if application.application.is_none() => {

@@ -81,7 +81,6 @@ impl HostCpu {
     }
 
     /// Reads the contents of /proc/stat.
-    #[cfg(test)]
     pub(crate) fn of_stat(text: &str) -> Option<Self> {
         parse_stat(text)
     }

@@ -14,6 +14,8 @@ pub(crate) struct Stat {
     pub(crate) system: u64,
     /// CPU time of the ended children for which the process has waited, and of their descendants.
     pub(crate) children: u64,
+    /// Number of threads.
+    pub(crate) threads: u64,
     /// Time at which the process began.
     pub(crate) start: u64,
 }
@@ -32,6 +34,7 @@ impl Stat {
             user: field(11)?,
             system: field(12)?,
             children: field(13)?.saturating_add(field(14)?),
+            threads: field(17)?,
             start: field(19)?,
         })
     }
@@ -72,8 +75,16 @@ mod tests {
     #[test]
     fn the_entry_of_a_process_is_read_whatever_its_name_is() {
         let line = "7 (a) (b) S 3 7 7 0 -1 4194304 1 2 3 4 50 60 70 80 20 0 1 0 9 0";
-        let wanted =
-            Stat { name: "a) (b".into(), parent: 3, flags: 4_194_304, user: 50, system: 60, children: 150, start: 9 };
+        let wanted = Stat {
+            name: "a) (b".into(),
+            parent: 3,
+            flags: 4_194_304,
+            user: 50,
+            system: 60,
+            children: 150,
+            threads: 1,
+            start: 9,
+        };
         assert_eq!(Stat::parse(line), Some(wanted));
         assert_eq!(Stat::parse("7 (a) S x"), None);
     }

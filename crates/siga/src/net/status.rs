@@ -111,7 +111,7 @@ fn text(name: &Name, answers: &[Answer], detail: bool) -> String {
                 ReportPart::Link(link) => link_text(&mut text, link),
                 ReportPart::Application(application) => application_text(&mut text, guest, application),
                 ReportPart::Stack(stack) => stack_text(&mut text, stack),
-                ReportPart::Addresses { .. } => {}
+                ReportPart::Totals(_) | ReportPart::Addresses { .. } => {}
             }
         }
     }

@@ -87,8 +87,13 @@ fn a_process_that_attached_an_application_may_send_no_other_request() {
     let secret = network.application_secret("a");
     let mut early = Client::connect_at(&base, name).unwrap();
     let mut application = Client::connect_at(&base, name).unwrap();
-    let request =
-        Request::Application { protocol: PROTOCOL, version: String::new(), guest: "a".parse().unwrap(), secret };
+    let request = Request::Application {
+        protocol: PROTOCOL,
+        version: String::new(),
+        guest: "a".parse().unwrap(),
+        secret,
+        process: None,
+    };
     application.ask(request, Vec::new()).unwrap();
     assert!(matches!(application.answer(PATIENCE).unwrap(), Some(Answer::Application { .. })));
     // The process sends each request over the application's connection, over an older connection and over a new one.

@@ -101,6 +101,11 @@ impl<S: Storage> Stack<S> {
         &self.ip.drops
     }
 
+    /// Returns the number of TCP connections, not counting those in TIME-WAIT.
+    pub fn connections(&self) -> u64 {
+        self.tcp.sockets.len() as u64
+    }
+
     /// Returns how many frames and bytes a device has received and sent since it was added.
     pub fn counters(&self, device: DeviceId) -> Option<DeviceCounters> {
         self.ip.devices.get(usize::from(device.0)).map(|device| device.counters)

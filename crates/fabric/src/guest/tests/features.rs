@@ -30,7 +30,7 @@ impl Guest {
         let of = |part: ReportPart| match part {
             ReportPart::Link(link) => link.counters.get(name).copied(),
             ReportPart::Application(application) => application.counters.get(name).copied(),
-            ReportPart::Device(_) | ReportPart::Stack(_) | ReportPart::Addresses { .. } => None,
+            ReportPart::Device(_) | ReportPart::Stack(_) | ReportPart::Totals(_) | ReportPart::Addresses { .. } => None,
         };
         self.node.report_parts().into_iter().filter_map(of).sum()
     }

@@ -5,7 +5,7 @@ use rustix::process::{Pid, Signal, pidfd_send_signal};
 use siga_fabric::isolate::launch::{Launcher, Process};
 use siga_fabric::protocol::channel::{Channel, Ended};
 use siga_fabric::protocol::message::{GuestEvent, MemberId, Order, RingPairEnd};
-use siga_fabric::protocol::report::{ReportPart, StackReport};
+use siga_fabric::protocol::report::{ReportPart, StackReport, Totals};
 use siga_fabric::protocol::request::{Answer, Moment, Request, TimedRequest};
 use siga_fabric::protocol::ticket::ApplicationId;
 use siga_fabric::protocol::ticket::RingPairId;
@@ -131,6 +131,10 @@ impl Guest {
             Order::Report { request } => {
                 let stack = StackReport { connections: MARK, ..StackReport::default() };
                 self.send(&GuestEvent::Report { request, part: ReportPart::Stack(stack) }, Vec::new());
+            }
+            Order::Totals { request } => {
+                let part = ReportPart::Totals(Totals { connections: MARK, ..Totals::default() });
+                self.send(&GuestEvent::Report { request, part }, Vec::new());
             }
             Order::Ping { request, .. } => self.pings.push(request),
             Order::Refused { .. }

@@ -242,8 +242,10 @@ impl World {
             panic!("no secret")
         };
         let version = "play".to_owned();
-        self.application
-            .ask(Request::Application { protocol: PROTOCOL, version, guest: name("victim"), secret }, Vec::new());
+        self.application.ask(
+            Request::Application { protocol: PROTOCOL, version, guest: name("victim"), secret, process: None },
+            Vec::new(),
+        );
         self.until("the application", |world| !world.honest["victim"].applications.is_empty());
         self.application.ask(Request::ApplicationMemory, vec![memory_file(), memory_file()]);
         self.turn();
