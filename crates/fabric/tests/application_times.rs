@@ -162,6 +162,8 @@ fn a_connection_reports_when_bytes_were_sent_acknowledged_and_received() {
         // Without the option, nothing is reported.
         stream.set_options(&SocketOptions::default()).unwrap();
         served.set_options(&SocketOptions::default()).unwrap();
+        // The answer comes after the change, so the guest has made it before the bytes arrive.
+        assert_eq!(served.options().unwrap().timing, SocketOptions::default().timing);
         stream.write_all(&[1; 100]).unwrap();
         assert_eq!(served.receive_timed(&mut [0; 100]).unwrap().1, None);
         served.write_all(b"answer").unwrap();
