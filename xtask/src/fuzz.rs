@@ -203,7 +203,7 @@ mod tests {
         assert!(
             chosen(Some("nothing"))
                 .unwrap_err()
-                .contains("frames, dialogue, reassembly, ring, control, switch, addresses, cni")
+                .contains("frames, dialogue, reassembly, ring, direct, control, switch, addresses, cni")
         );
     }
 

@@ -80,6 +80,7 @@ pub(super) const SUITES: &[Suite] = &[
     suite("fuzz-dialogue", "cargo xtask fuzz dialogue --for 10m", 11, 20, &[CXX]),
     suite("fuzz-reassembly", "cargo xtask fuzz reassembly --for 10m", 11, 20, &[CXX]),
     suite("fuzz-ring", "cargo xtask fuzz ring --for 10m", 11, 20, &[CXX]),
+    suite("fuzz-direct", "cargo xtask fuzz direct --for 10m", 11, 20, &[CXX]),
     suite("fuzz-control", "cargo xtask fuzz control --for 10m", 11, 20, &[CXX]),
     suite("fuzz-switch", "cargo xtask fuzz switch --for 10m", 11, 20, &[CXX]),
     suite("fuzz-addresses", "cargo xtask fuzz addresses --for 10m", 11, 20, &[CXX]),
