@@ -98,7 +98,7 @@ pub(crate) fn run(args: &MonitorArgs) -> Result<()> {
     interrupt::catch_interrupts()?;
     if let Some(server) = &server {
         note(&format!("siga: serving http://{}/metrics", server.address()));
-        // Without this line, nobody knows the token, so `--quiet` does not suppress it.
+        // The user needs the token of this line, so `--quiet` does not suppress it.
         if let Some(token) = server.drawn_token() {
             tell(&format!("siga: clients need the header `Authorization: Bearer {token}`"));
         }
@@ -154,7 +154,7 @@ fn output(args: &MonitorArgs) -> Result<Output> {
     })
 }
 
-/// Whether somebody reads the samples.
+/// Whether the reader of the samples is still there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Goes {
     On,

@@ -109,7 +109,7 @@ fn a_killed_application_with_unread_bytes_resets_and_one_without_ends_the_stream
             assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset, "{way} {bytes}");
         } else {
             assert_eq!(end.unwrap(), 0, "{way} {bytes}");
-            // As in Linux, bytes to a connection that nobody has are answered by a reset.
+            // As Linux does, the guest answers bytes to a connection without an application by a reset.
             let mut outcome = Ok(());
             for _ in 0..200 {
                 outcome = stream.write_all(b"late");

@@ -88,7 +88,7 @@ fn refused(address: SocketAddr, error: &std::io::Error) -> Error {
     Error::environment(message).hint(hint)
 }
 
-/// Reads a token: the only line of a file that nobody else can read.
+/// Reads a token: the only line of a file that only the user can read.
 fn read_token(path: &Path) -> Result<Secret> {
     let at = || format!("cannot read the token in {}", path.display());
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
