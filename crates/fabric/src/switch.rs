@@ -283,9 +283,7 @@ impl Switch {
         let (vlan, priority) = vlan_of(&port.settings.vlan, tag)?;
         let (to, source, ethertype) = header.link()?;
         let large = marks.segment_bytes > 0;
-        let agreed =
-            (!marks.checksum_unfilled || port.agreed.checksum_unfilled) && (!large || port.agreed.large_segments);
-        if !agreed || (large && marks.segment_bytes < SEGMENT_BYTES_MIN) {
+        if !port.agreed.covers(marks) || (large && marks.segment_bytes < SEGMENT_BYTES_MIN) {
             return Err(DropReason::Marks);
         }
         if source[0] & 1 != 0 || source == [0; 6] {

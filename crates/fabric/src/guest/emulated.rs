@@ -32,9 +32,7 @@ pub(super) fn hold_from_station<P: Payload + ?Sized>(
     let Some(emulator) = &mut link.from_station else { return false };
     let mut header = *header;
     let Ok(tag) = header.take_tag() else { return false };
-    let is_agreed =
-        (!marks.checksum_unfilled || agreed.checksum_unfilled) && (marks.segment_bytes == 0 || agreed.large_segments);
-    if !is_agreed {
+    if !agreed.covers(marks) {
         return false;
     }
     let is_cut = cut(cutter, (&header, payload, marks), |bytes| {

@@ -241,8 +241,7 @@ pub(super) fn send<P: Payload + ?Sized>(
         return None;
     }
     let agreed = port.agreed;
-    let passes_whole =
-        (!marks.checksum_unfilled || agreed.checksum_unfilled) && (marks.segment_bytes == 0 || agreed.large_segments);
+    let passes_whole = agreed.covers(marks);
     let whole = header.bytes();
     if passes_whole {
         let out = Outgoing { new: &[], header: whole, payload, range: 0..header.frame_bytes(), marks, tag };

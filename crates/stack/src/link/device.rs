@@ -30,6 +30,14 @@ pub struct Agreed {
     pub large_segments: bool,
 }
 
+impl Agreed {
+    /// Returns whether a frame with these marks may cross the link as it is.
+    #[inline]
+    pub fn covers(self, marks: Marks) -> bool {
+        (!marks.checksum_unfilled || self.checksum_unfilled) && (marks.segment_bytes == 0 || self.large_segments)
+    }
+}
+
 /// The configuration of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceConfig {

@@ -276,7 +276,7 @@ impl<S: Storage> Stack<S> {
         let bytes_max = if large { FRAME_BYTES_MAX } else { link_bytes + usize::from(config.mtu) };
         let fits = header.len() + payload_bytes <= bytes_max;
         let whole = payload_bytes == 0 || header.len() >= HEADER_BYTES_MAX;
-        let known = (!marks.checksum_unfilled || agreed.checksum_unfilled) && (!large || agreed.large_segments);
+        let known = agreed.covers(marks);
         (self.ip.capture.is_none() && fits && whole && known).then_some(link_bytes)
     }
 }
