@@ -4,6 +4,8 @@
 //! setting is the kernel's ordinary best: cubic (or reno where cubic is restricted), offloads on, 64 KB segments. A level only
 //! says what to set. `siga-measure` sets it in every namespace and reads it back.
 
+mod linked;
+
 pub use crate::command::level::{CommandLevel, HugePages, PageCache};
 
 use crate::command::check_variables;
@@ -17,6 +19,7 @@ use crate::shipped::LEVELS;
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
 use siga_model::features::DriverFeatures;
+use siga_model::link::Link;
 use siga_model::notice;
 use siga_model::topology::Full;
 use siga_model::waiting::Waiting;
@@ -69,6 +72,11 @@ pub struct Level {
     /// Settings of siga's own networks; `None`: all features on. No kernel path has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guests: Option<Guests>,
+    /// Modelled link between the server and its network, in both directions, such as "rate=1gbit,latency=500us,loss=0.1%"; `None`: no
+    /// link. No kernel path has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
+    pub link: Option<Link>,
     /// Known costs planted at this level, instead of the plan's; `None`: the plan's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plant: Option<Plant>,
@@ -175,14 +183,18 @@ impl Level {
     }
 
     /// Reads a shipped level by its name, a level from a TOML file, a variable of the environment (`env:NAME=VALUE`), arguments
-    /// (`args:WORDS`), a program (`program:PATH`) or CPUs (`cpus:LIST`) of commands, or a packet filter from a file of nft (`.nft`). A packet filter is a
-    /// level that has the file's name and sets nothing else.
+    /// (`args:WORDS`), a program (`program:PATH`) or CPUs (`cpus:LIST`) of commands, a level with a modelled link (`link:SETTINGS`,
+    /// `LEVEL@link:SETTINGS`), or a packet filter from a file of nft (`.nft`). A packet filter is a level that has the file's name and
+    /// sets nothing else.
     ///
     /// # Errors
     /// Returns an error of kind `Usage` if the name is unknown, the file is missing or malformed, or a value is out of range.
     pub fn load(name_or_file: &str) -> Result<Self> {
         if let Some(variable) = name_or_file.strip_prefix(Self::ENVIRONMENT) {
             return Self::of_variable(variable);
+        }
+        if let Some(level) = Self::of_link(name_or_file) {
+            return level;
         }
         if let Some(level) = CommandLevel::of_text(name_or_file) {
             let (command, name) = level?;
@@ -287,6 +299,7 @@ impl Level {
             ("qdisc", self.qdisc.is_some()),
             ("nftables", self.nftables.is_some()),
             ("guests", self.guests.is_some()),
+            ("link", self.link.is_some()),
             ("environment", !self.environment.is_empty()),
             ("command", !self.command.is_empty()),
             ("sysctl", !self.sysctl.is_empty()),

@@ -9,6 +9,7 @@
 mod check;
 mod commands;
 mod layout;
+mod links;
 
 use crate::accounting::AccountingMethod;
 use crate::command::Command;
@@ -48,7 +49,7 @@ pub struct Plan {
     pub mtus: Vec<u32>,
     /// Numbers of client-server pairs.
     pub clients: Vec<u32>,
-    /// Levels: shipped names or TOML files.
+    /// Levels: shipped names, TOML files, or levels with a modelled link (`link:latency=1ms,loss=0.1%`, `430@link:latency=1ms`).
     pub levels: Vec<String>,
     /// Trials of each cell; absent: as many rounds as the budget allows.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -6,6 +6,7 @@ use crate::path::PathKind;
 use crate::path::guest::{Attach, GuestPath, Medium, NAMES};
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
+use siga_model::link::Link;
 use siga_model::waiting::Waiting;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -17,6 +18,12 @@ impl PathKind {
         if level.guests.is_some() {
             return Some(format!(
                 "level {name} sets driver features of siga's own networks, but {self} is a kernel path"
+            ));
+        }
+        if level.link.is_some() {
+            return Some(format!(
+                "level {name} has a modelled link, but {self} is a kernel path; use a path of siga's own networks such as \
+                vswitch, or level netem"
             ));
         }
         match self {
@@ -66,13 +73,22 @@ impl PathKind {
 impl GuestPath {
     /// Returns why this path does not support every setting of the level, or `None` if it does.
     pub fn lacks(self, level: &Level) -> Option<String> {
-        let of_kernel: Vec<_> =
-            level.settings().into_iter().filter(|name| !matches!(*name, "mtu" | "congestion" | "guests")).collect();
+        let of_kernel: Vec<_> = level
+            .settings()
+            .into_iter()
+            .filter(|name| !matches!(*name, "mtu" | "congestion" | "guests" | "link"))
+            .collect();
         if !of_kernel.is_empty() {
             return Some(format!(
                 "level {} sets kernel settings ({}), but path {self} uses siga's own network",
                 level.name,
                 of_kernel.join(", ")
+            ));
+        }
+        if level.link.is_some() && !self.medium.is_switched() {
+            return Some(format!(
+                "level {} has a modelled link, but path {self} does not lead through a switch; use a path such as vswitch",
+                level.name
             ));
         }
         match level.congestion.as_deref() {
@@ -159,6 +175,8 @@ pub struct GuestSpec {
     pub wait: Waiting,
     /// Settings of the level for each guest.
     pub guests: Guests,
+    /// Modelled link between the server and its network, in both directions.
+    pub link: Option<Link>,
 }
 
 impl GuestSpec {
@@ -192,8 +210,7 @@ impl GuestSpec {
         }
         // The switch of a network waits as the guests do.
         let waiting = format!("waiting = \"{}\"", self.guests.wait(self.wait).name());
-        let is_switched = matches!(self.path.medium, Medium::GuestlanHipers | Medium::GuestlanQdio | Medium::Vswitch);
-        let of_switch = if is_switched { waiting.as_str() } else { "" };
+        let of_switch = if self.path.medium.is_switched() { waiting.as_str() } else { "" };
         let _ = writeln!(text, "[network.lan]\n{medium}\n{of_switch}");
         let [client, router, server] = NAMES;
         let end = match self.path.attach {
@@ -231,9 +248,17 @@ impl GuestSpec {
             "[[network.{network}.port]]\nname = \"{name}\"\naddresses = [\"{own}/{bits}\"]\nmtu = {}",
             self.mtu
         );
+        self.link(text, name);
         for &(to, number, host) in routes {
             let (to, via) = (address(self.ipv6, to, 0), address(self.ipv6, number, host));
             let _ = writeln!(text, "route = [{{ to = \"{to}/{bits}\", via = \"{via}\" }}]");
+        }
+    }
+
+    /// Adds the modelled link to the server's device or port.
+    fn link(&self, text: &mut String, name: &str) {
+        if let Some(link) = self.link.as_ref().filter(|_| name == NAMES[2]) {
+            let _ = writeln!(text, "link = \"{link}\"");
         }
     }
 
@@ -254,6 +279,7 @@ impl GuestSpec {
             if let Some(buffers) = self.guests.buffer_count {
                 let _ = writeln!(text, "buffer_count = {buffers}");
             }
+            self.link(text, name);
         }
         for &(to, number, host) in routes {
             let (to, via) = (address(self.ipv6, to, 0), address(self.ipv6, number, host));
@@ -365,8 +391,11 @@ mod tests {
                 let (least, most) = path.mtu_range(ipv6);
                 assert!((least..=most).contains(&path.mtu_default()));
                 for mtu in [least, 1_500, most] {
-                    let spec =
-                        GuestSpec { path, mtu: mtu.min(57_344), ipv6, wait: Waiting::Poll, guests: Guests::default() };
+                    let link = path.medium.is_switched().then(|| "latency=1ms".parse().unwrap());
+                    let (wait, guests) = (Waiting::Poll, Guests::default());
+                    let spec = GuestSpec { path, mtu: mtu.min(57_344), ipv6, wait, guests, link };
+                    let links = spec.topology().matches("link = \"latency=1ms\"").count();
+                    assert_eq!(links, usize::from(spec.link.is_some()), "the server has a link, and nobody else");
                     let topology = Topology::parse(&spec.topology()).unwrap();
                     assert!(topology.guests.values().all(|guest| guest.waiting == Waiting::Poll), "also switches");
                     let guests: Vec<_> = topology.guests.values().filter(|guest| !guest.is_switch).collect();

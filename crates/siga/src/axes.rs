@@ -46,7 +46,8 @@ Workloads:  rr-1-1, rr-200-1000, rr-200-32k, crr-64-8k, strg-20m, strp-20m, strb
 Levels:     plain, aa, bigtcp, gro-on, gro-off, reno, cubic, bbr, mtu-1500, mtu-8992,
             nft-100-rules, conntrack, netem, fq, bbr-fq, io-uring, threaded-napi,
             420, 430 (only for siga's own networks), link-200m, link-400m (only for commands),
-            or a TOML file, or a file with nft rules (.nft)
+            or a TOML file, or a file with nft rules (.nft).
+            With a modelled link (only in plans): link:SETTINGS or LEVEL@link:SETTINGS
 Places:     local, netns:NAME (a network namespace), pid:PID (a container), ssh:[USER@]HOST
             (for --client, --server and --on)
 Plans:      default, ablation, guests, hop, mtu, paths, zvm430-memory,
@@ -74,6 +75,7 @@ Examples:
   siga run --path veth,hipersockets --workload rr-1-1,rr-1-1+4strg,strb-20m --clients 1
   siga run --path veth,hipersockets --workload udp-strg:1400@50MB/s,udp-strg-1400 --clients 1
   siga run --path hipersockets-routed,veth-routed --workload rr-200-1000
+  siga run --path vswitch --mtu 1500 --link off --link rate=1gbit,latency=500us,loss=0.1%
   siga run hop
   siga run --firewall office.nft
   siga run --command 'gzip -9 -c FILE'
@@ -143,6 +145,11 @@ pub(crate) struct Axes {
     /// in the list. Default: the levels in the plan.
     #[arg(long, value_delimiter = ',', value_name = "LEVEL,…")]
     level: Option<Vec<String>>,
+    /// Put a modelled link between the server and its network: SETTINGS such as rate=1gbit,latency=500us,loss=0.1%
+    /// apply to each direction. Needs a path of siga's own networks through a switch, such as vswitch. To compare
+    /// links, use this option several times; `off` means no link. Default: no link.
+    #[arg(long, conflicts_with_all = ["command", "client", "firewall"], value_name = "SETTINGS")]
+    link: Vec<String>,
     /// Compare each of these packet filters with no packet filter. Each file contains rules in nft's syntax. siga
     /// loads the rules only into the router's network namespace. Without --path, siga measures the path
     /// veth-routed. Default: no packet filter.
@@ -263,6 +270,9 @@ impl Axes {
         set(&mut plan.mtus, self.mtu.as_ref());
         set(&mut plan.levels, self.level.as_ref());
         self.firewall(&mut plan)?;
+        if !self.link.is_empty() {
+            plan.over_links(&self.link)?;
+        }
         self.levels_of_command(&mut plan);
         set(&mut plan.seconds, self.seconds.as_ref());
         set(&mut plan.warm_up_seconds, self.warm_up.as_ref());
@@ -281,6 +291,7 @@ impl Axes {
         plan.reach.congestion = self.congestion.clone().or(plan.reach.congestion);
         plan.seed = self.seed.or(plan.seed);
         let compares_levels = self.level.as_ref().is_some_and(|levels| levels.len() > 1)
+            || self.link.len() > 1
             || self.firewall.is_some()
             || !self.short_levels().is_empty();
         if self.trials.is_some() || compares_levels {

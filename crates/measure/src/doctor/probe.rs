@@ -41,8 +41,14 @@ pub(super) fn paths(progress: &mut dyn FnMut(&str)) -> Vec<Check> {
     }
     for path in GuestPath::ALL {
         progress(&format!("path {path}"));
-        let spec =
-            GuestSpec { path, mtu: path.mtu_default(), ipv6: false, wait: Waiting::Block, guests: Guests::default() };
+        let spec = GuestSpec {
+            path,
+            mtu: path.mtu_default(),
+            ipv6: false,
+            wait: Waiting::Block,
+            guests: Guests::default(),
+            link: None,
+        };
         checks.push(match Net::raise(FilePath::new("/proc/self/exe"), &spec) {
             Ok(_net) => Check::ok(Group::Paths, path.name(), path.about()),
             Err(error) => Check::missing(Group::Paths, path.name(), &error, "cells of this path are skipped"),

@@ -13,13 +13,16 @@ use serde::{Deserialize, Serialize};
 use siga_fabric::client::Leased;
 use siga_fabric::join::ReservedPort;
 use siga_fabric::protocol::report::ReportPart;
-use siga_fabric::protocol::request::{Answer, GuestStatus, Request as Ask};
+use siga_fabric::protocol::request::{Answer, GuestStatus, MemberStatus, Request as Ask};
 use siga_fabric::protocol::secret::Secret;
 use siga_fabric::rundir::{self, RunDir};
 use siga_model::error::{Error, Result};
+use siga_model::link::Link;
 use siga_model::name::Name;
+use siga_model::topology::PortLink;
 use siga_plan::path::guest::{Attach, NAMES};
 use siga_plan::spec::GuestSpec;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -51,6 +54,8 @@ pub struct Raised {
     pub control: u32,
     /// Process ids of the switches.
     pub switches: Vec<u32>,
+    /// The modelled links that the network reports, by the label of the port's station (`port tcpip3.lan`).
+    pub links: BTreeMap<String, String>,
 }
 
 impl Raised {
@@ -141,7 +146,8 @@ impl Network {
         let [client_inside, server_inside] = attach.in_namespaces();
         let mut secret = |inside: bool, guest| (!inside).then(|| network.secret(guest, attach)).transpose();
         let (client, server) = (secret(client_inside, NAMES[0])?, secret(server_inside, NAMES[2])?);
-        let (guests, switches) = network.pids()?;
+        let status = network.ask(Ask::Status { detail: false })?;
+        let (guests, switches) = pids(&status);
         let raised = Raised {
             client,
             server,
@@ -149,6 +155,7 @@ impl Network {
             guests,
             control: u32::try_from(network.leased.control().as_raw_nonzero().get()).unwrap_or(0),
             switches,
+            links: links(&status),
             base,
             network: name,
         };
@@ -192,20 +199,32 @@ impl Network {
         secret.ok_or_else(|| Error::environment(format!("the control program has no secret for {guest}")))
     }
 
-    /// Returns the process ids of the guests with these names, and those of the switches.
-    fn pids(&mut self) -> Result<([Option<u32>; 3], Vec<u32>)> {
-        let answers = self.ask(Ask::Status { detail: false })?;
-        let state = |answer| if let Answer::Guest(state) = answer { Some(state) } else { None };
-        let states: Vec<_> = answers.into_iter().filter_map(state).collect();
-        let pid = |name: &str| states.iter().find(|state| state.name.as_str() == name).and_then(|state| state.pid);
-        let is_switch = |state: &&GuestStatus| !NAMES.contains(&state.name.as_str());
-        Ok((NAMES.map(pid), states.iter().filter(is_switch).filter_map(|state| state.pid).collect()))
-    }
-
     fn report(&mut self, guest: usize) -> Result<Vec<ReportPart>> {
         let name = NAMES.get(guest).ok_or_else(|| Error::usage("no such guest"))?;
         let answers = self.ask(Ask::Report(name.parse()?))?;
         let part = |answer| if let Answer::Report { part, .. } = answer { Some(part) } else { None };
         Ok(answers.into_iter().filter_map(part).collect())
     }
+}
+
+/// Returns the process ids of the guests on the path, and those of the switches.
+fn pids<'a>(status: &'a [Answer]) -> ([Option<u32>; 3], Vec<u32>) {
+    let state = |answer: &'a Answer| if let Answer::Guest(state) = answer { Some(state) } else { None };
+    let states: Vec<&GuestStatus> = status.iter().filter_map(state).collect();
+    let pid = |name: &str| states.iter().find(|state| state.name.as_str() == name).and_then(|state| state.pid);
+    let switches = states.iter().filter(|state| !NAMES.contains(&state.name.as_str()));
+    (NAMES.map(pid), switches.filter_map(|state| state.pid).collect())
+}
+
+/// Returns the modelled links of a network's ports by the label of each port's station.
+fn links<'a>(status: &'a [Answer]) -> BTreeMap<String, String> {
+    let of = |answer: &'a Answer| if let Answer::Members { members, .. } = answer { Some(members) } else { None };
+    let members = status.iter().filter_map(of).flatten();
+    let text = |member: &MemberStatus| {
+        let PortLink { from_station, to_station } = &member.port.as_ref()?.link;
+        let text = |name: &str, link: &Option<Link>| link.as_ref().map(|link| format!("{name}={link}"));
+        let texts: Vec<_> = text("link-from", from_station).into_iter().chain(text("link-to", to_station)).collect();
+        (!texts.is_empty()).then(|| texts.join(" "))
+    };
+    members.filter_map(|member| Some((format!("port {}", member.label), text(member)?))).collect()
 }

@@ -178,10 +178,7 @@ impl Fixture {
     fn connect(&mut self, plan: &Plan, matrix: &Matrix, cell: &Cell, plant: Plant, ends: &Ends) -> Result<()> {
         let workload = network(cell)?;
         let processes = if plan.processes { cell.connections() } else { 1 };
-        let listen = match &ends.endpoint {
-            Some(endpoint) => endpoint.clone(),
-            None => everywhere(plan, workload),
-        };
+        let listen = ends.endpoint.clone().unwrap_or_else(|| everywhere(plan, workload));
         let trial = random_trial().context("cannot get random numbers for the trial from the kernel")?;
         let config = ServerConfig {
             workload,
@@ -193,8 +190,8 @@ impl Fixture {
             trial,
         };
         let (client_cpus, server_cpus) = plan.cpus()?;
-        let sockets = ends.sockets.1.clone();
-        let order = Order::Serve { config, sockets, processes, pairs: cell.connections(), cpus: server_cpus };
+        let (sockets, pairs) = (ends.sockets.1.clone(), cell.connections());
+        let order = Order::Serve { config, sockets, processes, pairs, cpus: server_cpus };
         let answer = self.server.ask(&order, limits::ANSWER_TIME_MAX)?;
         let Answer::Serving { endpoints } = answer else { return Err(self.server.unexpected(&answer)) };
         let endpoints = match &self.way {
@@ -430,7 +427,8 @@ impl Fixture {
             Way::Existing(Some(Existing { server_address, interfaces, sysctls })) => {
                 (interfaces.clone(), sysctls.clone(), BTreeMap::new(), Vec::new(), Some(*server_address))
             }
-            Way::Existing(None) | Way::Guests(_) => Default::default(),
+            Way::Guests(net) => (net.raised.links.clone(), BTreeMap::new(), BTreeMap::new(), Vec::new(), None),
+            Way::Existing(None) => Default::default(),
         };
         for (name, counters) in NAMES.iter().zip(read.guests()) {
             let devices = counters.into_iter().flat_map(|counters| &counters.devices);
@@ -448,10 +446,10 @@ fn carrier_losses(agent: &mut ChildProcess, interfaces: Vec<String>) -> Result<u
     Ok(losses)
 }
 
-/// Starts a network of guests for `cell`. Client and server both run on this host.
+/// Starts a network of guests for `cell`.
 fn raise(path: GuestPath, plan: &Plan, cell: &Cell, level: &Level) -> Result<(Way, Ends)> {
     let (mtu, guests) = (cell.mtu.unwrap_or(path.mtu_default()), level.guests.unwrap_or_default());
-    let spec = GuestSpec { path, mtu, ipv6: plan.ipv6, wait: plan.wait, guests };
+    let spec = GuestSpec { path, mtu, ipv6: plan.ipv6, wait: plan.wait, guests, link: level.link.clone() };
     let net = Net::raise(Path::new("/proc/self/exe"), &spec)?;
     let congestion = level.congestion.clone().unwrap_or_else(|| "cubic".into());
     let [client, _, server] = NAMES;

@@ -31,6 +31,13 @@ pub enum Medium {
     Vswitch,
 }
 
+impl Medium {
+    /// Returns true if a switch connects the stations of the network.
+    pub fn is_switched(self) -> bool {
+        matches!(self, Self::GuestlanHipers | Self::GuestlanQdio | Self::Vswitch)
+    }
+}
+
 /// How client and server use their TCP/IP stacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

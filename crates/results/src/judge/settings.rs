@@ -178,6 +178,7 @@ fn names(level: &Level, key: &str) -> bool {
             "threaded-napi" => level.threaded_napi.is_some(),
             "qdisc" => level.qdisc.is_some(),
             netem if netem.starts_with("netem-") => level.qdisc.is_some(),
+            "link-from" | "link-to" => level.link.is_some(),
             "full" | "buffer_count" => level.guests.is_some(),
             feature if DriverFeatures::default().named().iter().any(|(name, _)| *name == feature) => {
                 level.guests.is_some()
