@@ -314,6 +314,16 @@ pub(crate) fn restart_control(network: &Network) {
     start_control(network);
 }
 
+/// Kills the control program of a network, changes the state that it has written, and starts another one.
+pub(crate) fn restart_with_state(network: &Network, change: impl FnOnce(&mut serde_json::Value)) {
+    kill(network.control_pid());
+    let path = network.run_dir().join(network.name.as_str()).join("state.json");
+    let mut state = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    change(&mut state);
+    std::fs::write(&path, state.to_string()).unwrap();
+    start_control(network);
+}
+
 fn start_control(network: &Network) {
     let path = network.base.path().join(format!("{}.toml", network.name));
     network.text(&["up", path.to_str().unwrap(), "--name", network.name.as_str()]);
@@ -338,6 +348,11 @@ fn a_new_control_program_manages_the_ports_of_an_earlier_one() {
     let log = || std::fs::read_to_string(world.network.run_dir().join("taken-over").join("log")).unwrap();
     wait_until("the port's end in the log", || log().contains("port blue was removed"));
     assert!(world.ping(Red, One, true));
+    // A process that started at another time is not the process of the topology, although it has the same number.
+    restart_with_state(&world.network, |state| state["ports"]["lan"]["red"]["holder_started"] = 1.into());
+    let refused = format!("port red: the network namespace of process {}: this process has ended", world.red.pid());
+    wait_until("the refusal in the log", || log().contains(&refused));
+    wait_until("the end of the interface", || !world.red.run("ip link").contains("siga0"));
 }
 
 #[test]

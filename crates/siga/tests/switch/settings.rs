@@ -1,9 +1,10 @@
 //! Settings of a switch that are changed while it runs, and the status of its ports.
 
-use super::joins::restart_control;
+use super::joins::{restart_control, restart_with_state};
 use super::network::{Network, kill, wait_until};
 use super::place::possible;
 use super::{Blue, One, PYTHON, Red, Setup, Side, Two, World};
+use serde_json::json;
 use std::process::Stdio;
 
 impl World {
@@ -50,6 +51,11 @@ fn the_vlan_of_a_port_is_changed_while_the_network_runs() {
     world.restart_switch();
     wait_until("an answer over another switch", || world.ping(Red, One, false));
     assert!(is_split(), "another control program has the settings");
+    // A control program was killed after it wrote a new setting, and before it sent the setting to the switch.
+    restart_with_state(&world.network, |state| state["settings"]["lan"]["red"]["vlan"] = json!({ "access": 30 }));
+    wait_until("the setting at the switch", || !world.ping(Red, One, false));
+    world.set("vlan", &["red", "--access", "10"]);
+    assert!(is_split());
     for (words, part) in [
         (&["red", "--access", "4095"][..], "VLAN 4095"),
         (&["none", "--access", "5"], "no port none"),
@@ -144,14 +150,14 @@ while True:
         print(socket.inet_ntoa(frame[26:30]), socket.inet_ntoa(frame[30:34]), flush=True)
 ";
 
-/// What the program at the port `blue` sees while red and guest `one`, and then guests `one` and `two`, exchange packets.
-fn seen_by_blue(world: &World) -> String {
+/// What the program at the port `blue` sees while these pairs exchange packets.
+fn seen_by_blue(world: &World, pairs: &[(Side, Side)]) -> String {
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut sniffer = world.command(Blue, &[PYTHON, "-c", SNIFFER]);
     let mut sniffer = sniffer.stdout(Stdio::from(file.reopen().unwrap())).spawn().unwrap();
     let read = || std::fs::read_to_string(file.path()).unwrap();
     wait_until("the program", || read().contains("ready"));
-    assert!(world.ping(Red, One, false) && world.ping(Two, One, false));
+    pairs.iter().for_each(|(from, to)| assert!(world.ping(*from, *to, false), "{from:?} to {to:?}"));
     // This frame arrives after the others.
     assert!(world.ping(Red, Blue, false));
     wait_until("a packet for blue", || read().contains("10.0.3.11 10.0.3.12"));
@@ -167,7 +173,7 @@ fn a_port_gets_copies_of_the_frames_of_others_only_after_it_was_allowed_to() {
     }
     let world = World::up("copies", &Setup { network: "type = \"vswitch\"", ..Setup::default() });
     let copies = |what: &str| -> (bool, bool) {
-        let seen = seen_by_blue(&world);
+        let seen = seen_by_blue(&world, &[(Red, One), (Two, One)]);
         let both = |one: &str, other: &str| {
             let (there, back) =
                 (seen.contains(&format!("{one} {other}\n")), seen.contains(&format!("{other} {one}\n")));
@@ -196,6 +202,10 @@ fn a_port_gets_copies_of_the_frames_of_others_only_after_it_was_allowed_to() {
     assert_eq!(copies("after the mirror"), (false, false));
     world.set("port", &["blue", "--promiscuous", "on"]);
     assert_eq!(copies("in promiscuous mode"), (true, true));
+    ["one", "two"].iter().for_each(|port| _ = world.set("vlan", &[port, "--access", "10"]));
+    let seen = seen_by_blue(&world, &[(Two, One)]);
+    assert!(!seen.contains("10.0.3.2 10.0.3.1\n"), "a promiscuous port sees its own VLAN only: {seen}");
+    ["one", "two"].iter().for_each(|port| _ = world.set("vlan", &[port, "--access", "1"]));
     world.set("port", &["blue", "--promiscuous", "off"]);
     assert_eq!(copies("after promiscuous mode"), (false, false));
     for (words, part) in [(&["blue", "--from", "blue"][..], "its own frames"), (&["none"], "no port none")] {
