@@ -3,6 +3,7 @@
 //! An emulator holds frames until they arrive. It reads no clock and no random numbers of the host: the same seed, settings and
 //! arrivals give the same departures.
 
+use crate::counters::Counters;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use siga_model::link::{Block, Distribution, Link, Loss, Queue, SHARE_PARTS, Share};
@@ -36,6 +37,37 @@ pub(crate) struct LinkCounters {
     pub(crate) duplicated: u64,
     pub(crate) corrupted: u64,
     pub(crate) reordered: u64,
+    pub(crate) lost_by_end: u64,
+}
+
+impl LinkCounters {
+    /// Adds the counters of one direction of a link, such as `link_from_station`, by their names.
+    pub(crate) fn add_to(self, direction: &str, counters: &mut Counters) {
+        let Self {
+            offered,
+            delivered,
+            lost_by_model,
+            lost_by_queue,
+            lost_by_memory,
+            duplicated,
+            corrupted,
+            reordered,
+            lost_by_end,
+        } = self;
+        for (name, count) in [
+            ("offered", offered),
+            ("delivered", delivered),
+            ("lost", lost_by_model),
+            ("lost_queue_full", lost_by_queue),
+            ("lost_memory_full", lost_by_memory),
+            ("lost_at_end", lost_by_end),
+            ("duplicated", duplicated),
+            ("corrupted", corrupted),
+            ("reordered", reordered),
+        ] {
+            counters.insert(format!("{direction}_{name}"), count);
+        }
+    }
 }
 
 fn random(seed: u64, stream: u64) -> ChaCha8Rng {
@@ -147,6 +179,15 @@ impl<T: Clone> Emulator<T> {
             self.counters.duplicated += 1;
         }
         self.queue(now, frame, latency)
+    }
+
+    /// Loses all frames on the link, because one of its ends is gone.
+    pub(crate) fn lose_all(&mut self) {
+        let collected = self.open.take().map_or(0, |open| open.frames.len() as u64);
+        self.counters.lost_by_end += self.held.len() as u64 + collected;
+        self.held.clear();
+        self.waiting.clear();
+        (self.held_bytes, self.waiting_bytes, self.free_ps) = (0, 0, 0);
     }
 
     /// Returns the time at which the owner must ask for frames again.

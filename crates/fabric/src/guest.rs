@@ -26,6 +26,7 @@ mod setup;
 pub(crate) mod tests;
 mod totals;
 mod wakes;
+mod wire;
 mod zero_copy;
 
 use crate::clock::Clock;

@@ -213,6 +213,9 @@ pub struct Device {
     pub full: Full,
     /// The settings of the switch's port, if the network has a switch and this is not the switch's own device.
     pub port: Option<PortSettings>,
+    /// The modelled link between the device and a virtual CTC. On a network with a switch, the link is one of the port's settings.
+    #[serde(default)]
+    pub link: PortLink,
 }
 
 /// What happens to a frame for which the partner has no empty buffer.

@@ -85,9 +85,9 @@ impl GuestPath {
                 of_kernel.join(", ")
             ));
         }
-        if level.link.is_some() && !self.medium.is_switched() {
+        if level.link.is_some() && !self.medium.takes_links() {
             return Some(format!(
-                "level {} has a modelled link, but path {self} does not lead through a switch; use a path such as vswitch",
+                "level {} has a modelled link, but path {self} cannot have one; use a path such as vctc or vswitch",
                 level.name
             ));
         }
@@ -391,7 +391,7 @@ mod tests {
                 let (least, most) = path.mtu_range(ipv6);
                 assert!((least..=most).contains(&path.mtu_default()));
                 for mtu in [least, 1_500, most] {
-                    let link = path.medium.is_switched().then(|| "latency=1ms".parse().unwrap());
+                    let link = path.medium.takes_links().then(|| "latency=1ms".parse().unwrap());
                     let (wait, guests) = (Waiting::Poll, Guests::default());
                     let spec = GuestSpec { path, mtu: mtu.min(57_344), ipv6, wait, guests, link };
                     let links = spec.topology().matches("link = \"latency=1ms\"").count();

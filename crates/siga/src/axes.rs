@@ -146,8 +146,8 @@ pub(crate) struct Axes {
     #[arg(long, value_delimiter = ',', value_name = "LEVEL,…")]
     level: Option<Vec<String>>,
     /// Put a modelled link between the server and its network: SETTINGS such as rate=1gbit,latency=500us,loss=0.1%
-    /// apply to each direction. Needs a path of siga's own networks through a switch, such as vswitch. To compare
-    /// links, use this option several times; `off` means no link. Default: no link.
+    /// apply to each direction. Needs a path of siga's own networks that ends at a virtual CTC or a switch, such as
+    /// vctc or vswitch. To compare links, use this option several times; `off` means no link. Default: no link.
     #[arg(long, conflicts_with_all = ["command", "client", "firewall"], value_name = "SETTINGS")]
     link: Vec<String>,
     /// Compare each of these packet filters with no packet filter. Each file contains rules in nft's syntax. siga

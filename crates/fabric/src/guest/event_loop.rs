@@ -125,6 +125,9 @@ impl Node {
             busy |= self.advertise(at);
             busy |= self.receive_from_links(at);
         }
+        if !self.links.wired.is_empty() {
+            self.links.mark_arrivals(at);
+        }
         if self.stack.poll_timeout().is_some_and(|due| due <= at) {
             self.stack.handle_timeout(at);
             busy = true;
@@ -209,7 +212,7 @@ impl Node {
             return false;
         }
         let mut own = Own { stack: &mut self.stack, at, id, only: Some(connection) };
-        if let Err(violation) = sender.transmit(&mut own) {
+        if let Err(violation) = sender.transmit_at(at, &mut own) {
             self.lose(link, Loss::Violation(violation.to_string()));
         }
         self.stack.tcp_put_first(connection).is_none()
@@ -233,7 +236,8 @@ impl Node {
         let taps = self.switch.as_ref().and_then(|switch| relay::held_until(switch));
         let advertise = self.switch.as_ref().and_then(|switch| switch.advertise_at).map(|at| self.clock.ticks(at));
         let links = self.switch.as_deref().and_then(emulated::next_due).map(|at| self.clock.ticks(at));
-        [own, stack, applications, pings, idle, held, taps, advertise, links, self.retained_until]
+        let arrivals = self.links.next_arrival().map(|at| self.clock.ticks(at));
+        [own, stack, applications, pings, idle, held, taps, advertise, links, arrivals, self.retained_until]
             .into_iter()
             .flatten()
             .min()
@@ -342,7 +346,7 @@ impl Node {
             if !(wants || sender.is_dirty || sender.has_room()) {
                 return false;
             }
-            match sender.transmit(&mut Own { stack: &mut self.stack, at, id, only: None }) {
+            match sender.transmit_at(at, &mut Own { stack: &mut self.stack, at, id, only: None }) {
                 Ok(any) => return any,
                 Err(violation) => self.lose(link, Loss::Violation(violation.to_string())),
             }

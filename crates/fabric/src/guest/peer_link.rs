@@ -10,6 +10,7 @@
 //! the link to this partner and no other link.
 
 use super::senders::Senders;
+use super::wire::Wire;
 use crate::backpressure::{self, Backpressure};
 use crate::convert;
 use crate::counters::{self, Counters};
@@ -63,12 +64,12 @@ pub(crate) struct Sender {
     pub(crate) hosts: Vec<Prefix>,
     pub(crate) pair: Option<RingPairId>,
     pub(super) ring: Option<Producer>,
-    outbound: Outbound,
+    pub(super) outbound: Outbound,
     kind: NetworkKind,
     full: Full,
     features: DriverFeatures,
-    backlog: VecDeque<(Vec<u8>, Marks)>,
-    backlog_bytes: usize,
+    pub(super) backlog: VecDeque<(Vec<u8>, Marks)>,
+    pub(super) backlog_bytes: usize,
     /// Free memory blocks in which queued packets waited that have been sent. Packets that are queued later reuse the blocks,
     /// because allocating a block takes more time than copying a packet into it.
     spare: Vec<Vec<u8>>,
@@ -78,10 +79,10 @@ pub(crate) struct Sender {
     /// free.
     pub(crate) is_dirty: bool,
     /// Number of buffers that must be free before the sender sends again. 0 if the sender does not wait for buffers.
-    awaited: usize,
+    pub(super) awaited: usize,
     /// True while packets for this partner cause back-pressure: they stay in the ring of their sender until this link has two free
     /// buffers and an empty queue.
-    backpressure: bool,
+    pub(super) backpressure: bool,
     /// True if the partner did not free buffers before back-pressure reached its time limit. Then packets for this partner cause no
     /// back-pressure until the queue is empty.
     is_slow: bool,
@@ -95,6 +96,8 @@ pub(crate) struct Sender {
     pub(crate) refused_until: Option<Ticks>,
     pub(super) counters: SenderCounters,
     pub(super) past: Counters,
+    /// The modelled link to the partner, if there is one.
+    pub(super) wire: Option<Box<Wire>>,
 }
 
 #[derive(Debug, Default)]
@@ -131,6 +134,7 @@ impl Sender {
             refused_until: None,
             counters: SenderCounters::default(),
             past: Counters::new(),
+            wire: Wire::of(device),
         }
     }
 
@@ -152,6 +156,7 @@ impl Sender {
             counters::add(&mut self.past, &counters::producer_counters(&ring.counters()));
         }
         (self.pair, self.asked, self.is_quiesced, self.awaited) = (None, false, false, 0);
+        self.lose_wire();
         self.spare = Vec::new();
     }
 
@@ -220,7 +225,8 @@ impl Sender {
         marks: Marks,
         mut fill: F,
     ) -> Result<(), Violation> {
-        let copies_once = self.features.copy_once && self.backlog.is_empty() && !self.is_quiesced;
+        let copies_once =
+            self.features.copy_once && self.backlog.is_empty() && !self.is_quiesced && self.wire.is_none();
         let drops = self.drops();
         if let Some(ring) = self.ring.as_mut().filter(|_| copies_once) {
             match self.outbound.send(ring, &mut Whole { packet: Transmit { len, marks }, fill: &mut fill })? {
@@ -244,7 +250,7 @@ impl Sender {
     }
 
     /// Returns whether a packet is dropped, and not queued, if the partner has no empty buffer.
-    fn drops(&self) -> bool {
+    pub(super) fn drops(&self) -> bool {
         self.full == Full::Drop && self.outbound.is_open()
     }
 
@@ -325,6 +331,7 @@ impl Sender {
     pub(crate) fn zero_copy_room(&mut self, now: Ticks, retain_time: Ticks) -> ZeroCopyRoom {
         let goes =
             self.features.zero_copy && self.full == Full::Pending && self.backlog.is_empty() && !self.is_quiesced;
+        let goes = goes && self.wire.is_none();
         let Some(ring) = self.ring.as_ref().filter(|_| goes) else { return ZeroCopyRoom::Never };
         if let Some(since) = ring.next_retained_at() {
             let waits = now.since(since) < retain_time;
@@ -426,20 +433,8 @@ impl Sender {
         let own = &self.counters;
         let own = [("backlog_full", own.backlog_full), ("too_long", own.too_long), ("no_partner", own.no_partner)];
         counters::add(&mut counters, &counters::named(own));
+        self.add_wire_counters(&mut counters);
         counters
-    }
-}
-
-#[cfg(test)]
-impl Sender {
-    /// Returns how many buffers of the ring contain retained payload.
-    pub(crate) fn retained_buffers(&self) -> usize {
-        self.ring.as_ref().map_or(0, Producer::retained_buffers)
-    }
-
-    /// Returns the number of buffers that the ring's present round has. Returns `None` if there is no ring.
-    pub(crate) fn round(&self) -> Option<usize> {
-        self.ring.as_ref().map(Producer::round)
     }
 }
 
@@ -543,6 +538,8 @@ pub(super) struct Links {
     pub(super) took_large: bool,
     /// True if this guest runs on the CPU of its partners.
     pub(super) is_colocated: bool,
+    /// The links whose packets go over a modelled link.
+    pub(super) wired: Vec<usize>,
 }
 
 impl Links {

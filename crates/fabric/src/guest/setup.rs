@@ -146,6 +146,9 @@ impl Node {
         // Until the partner is known, no source address is allowed, so all received packets are dropped. The source of a multicast
         // packet is checked by the link on which the packet arrives, and not by the main link.
         self.stack.set_sources(id, Some(Sources::default())).map_err(refused)?;
+        if device.link.is_some() {
+            self.links.wired.push(self.links.senders.len());
+        }
         self.links.senders.push(Sender::new(partner, place, device));
         self.links.receivers.push(Receiver::new(device));
         Ok(usize::from(id.0))

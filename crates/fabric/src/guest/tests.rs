@@ -5,4 +5,5 @@ mod backpressure;
 mod features;
 mod groups;
 pub(crate) mod lockstep;
+mod wires;
 mod zero_copy;

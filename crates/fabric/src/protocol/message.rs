@@ -11,11 +11,13 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use siga_model::error::Error;
 use siga_model::features::DriverFeatures;
+use siga_model::link::Link;
 use siga_model::mac::Mac;
 use siga_model::name::Name;
 use siga_model::topology::sources::{self, SourceList};
 use siga_model::topology::{
-    Device, Full, KernelPort, Mirror, NetworkKind, Nic, PortSettings, Route, Switch, TcpSettings, TcpTo, Topology,
+    Device, Full, KernelPort, Mirror, NetworkKind, Nic, PortLink, PortSettings, Route, Switch, TcpSettings, TcpTo,
+    Topology,
 };
 use siga_model::waiting::Waiting;
 use std::fmt;
@@ -168,12 +170,27 @@ pub struct GuestDevice {
     pub idle_seconds: u32,
     /// The device's Ethernet address, if frames of the network have an Ethernet header. A switch's own device has none.
     pub mac: Option<Mac>,
+    /// The modelled link over which the guest sends on a virtual CTC.
+    #[serde(default)]
+    pub link: Option<OutboundLink>,
+}
+
+/// A modelled link in the direction in which a guest sends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutboundLink {
+    /// The settings.
+    pub link: Link,
+    /// Distinguishes the random numbers of the two directions.
+    pub stream: u64,
 }
 
 impl GuestDevice {
     /// Returns the configuration of a topology's device.
     pub(crate) fn of(topology: &Topology, device: &Device) -> Self {
         let network = &topology.networks[&device.network];
+        let (link, is_linked) = link_of(topology, device);
+        // A link carries ordinary frames only, so that a loss costs one frame of the MTU.
+        let carried = DriverFeatures { omit_checksums: false, large_segments: false, ..topology.features };
         Self {
             name: device.name.clone(),
             network: device.network.clone(),
@@ -183,11 +200,27 @@ impl GuestDevice {
             direct: network.direct,
             buffer_count: device.buffer_count,
             full: device.full,
-            features: topology.features,
+            features: if is_linked { carried } else { topology.features },
             idle_seconds: network.idle_seconds,
             mac: device.port.as_ref().map(|port| port.mac),
+            link,
         }
     }
+}
+
+/// Returns the modelled link over which a guest sends on a virtual CTC, and whether the virtual CTC has a link in any direction.
+fn link_of(topology: &Topology, device: &Device) -> (Option<OutboundLink>, bool) {
+    if !matches!(topology.networks[&device.network].kind, NetworkKind::Vctc { .. }) {
+        return (None, false);
+    }
+    let mut others =
+        topology.on(&device.network).map(|(_, _, other)| other).filter(|other| !std::ptr::eq(*other, device));
+    let other = others.next().map(|other| &other.link);
+    let directed = |link: Option<&Link>, stream| Some(OutboundLink { link: link?.clone(), stream });
+    let link = directed(device.link.from_station.as_ref(), 0);
+    let link = link.or_else(|| directed(other?.to_station.as_ref(), 1));
+    let has_link = |link: &PortLink| *link != PortLink::default();
+    (link, has_link(&device.link) || other.is_some_and(has_link))
 }
 
 /// A message from the control program to a guest.

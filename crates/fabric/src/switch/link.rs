@@ -1,7 +1,7 @@
 //! The modelled link between a port of a switch and its station.
 
 use crate::counters::Counters;
-use crate::emulator::{Emulator, LinkCounters};
+use crate::emulator::Emulator;
 use siga_model::link::Link;
 use siga_model::topology::PortLink;
 use siga_stack::time::Instant;
@@ -37,28 +37,7 @@ impl Emulators {
         ];
         for (direction, own) in of {
             let Some(own) = own else { continue };
-            let LinkCounters {
-                offered,
-                delivered,
-                lost_by_model,
-                lost_by_queue,
-                lost_by_memory,
-                duplicated,
-                corrupted,
-                reordered,
-            } = own;
-            for (name, count) in [
-                ("offered", offered),
-                ("delivered", delivered),
-                ("lost", lost_by_model),
-                ("lost_queue_full", lost_by_queue),
-                ("lost_memory_full", lost_by_memory),
-                ("duplicated", duplicated),
-                ("corrupted", corrupted),
-                ("reordered", reordered),
-            ] {
-                counters.insert(format!("{direction}_{name}"), count);
-            }
+            own.add_to(direction, counters);
         }
     }
 }

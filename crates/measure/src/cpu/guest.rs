@@ -2,6 +2,7 @@
 //! dropped. An application that uses a guest's stack reports counters about itself in the same form.
 
 use serde::{Deserialize, Serialize};
+use siga_fabric::protocol::message::OutboundLink;
 use siga_fabric::protocol::report::{DeviceReport, ReportPart};
 use siga_results::record::{DEVICE_COUNTERS, GuestTimes};
 use std::collections::BTreeMap;
@@ -82,6 +83,9 @@ fn settings(report: &DeviceReport) -> String {
     );
     for (feature, is_on) in device.features.named() {
         let _ = write!(words, " {feature}={is_on}");
+    }
+    if let Some(OutboundLink { link, .. }) = &device.link {
+        let _ = write!(words, " link={link}");
     }
     words
 }

@@ -3,7 +3,7 @@
 use super::file::{AccessWord, DeviceEntry, File, GuestEntry, NetworkEntry, RouteEntry, Type};
 use super::tcp::tcp_settings;
 use super::{
-    Access, Device, Guest, Network, NetworkKind, Route, TcpTo, Topology, assigned, joined, sources, switched,
+    Access, Device, Guest, Network, NetworkKind, PortLink, Route, TcpTo, Topology, assigned, joined, sources, switched,
     switched_kind,
 };
 use crate::error::{Error, Result};
@@ -216,7 +216,8 @@ fn device(guest: &Name, place: usize, entry: DeviceEntry, networks: Networks<'_>
         u16::try_from(count).unwrap_or(u16::MAX).clamp(limits::BUFFER_COUNT_MIN, limits::BUFFER_COUNT_MAX)
     });
     let port = switched::device_port(network, &entry, written, &addresses).map_err(at)?;
-    Ok(Device { network: entry.network, addresses, mtu, buffer_count, full: entry.full, name, port })
+    let link = if port.is_none() { entry.link } else { PortLink::default() };
+    Ok(Device { network: entry.network, addresses, mtu, buffer_count, full: entry.full, name, port, link })
 }
 
 pub(super) fn mtu(asked: Option<u32>, kind: NetworkKind, addresses: &[IpNet]) -> Result<u16> {
@@ -320,6 +321,12 @@ fn members_fit(topology: &Topology) -> Result<()> {
                     return Err(at(Error::usage(format!(
                         "both ends of a virtual CTC belong to the guest {one}; they must belong to two guests"
                     ))));
+                }
+                let links = topology.on(name).filter(|(_, _, device)| device.link != PortLink::default()).count();
+                if links > 1 {
+                    let message = "both devices of a virtual CTC have a modelled link, but a virtual CTC has only one";
+                    return Err(at(Error::usage(message)
+                        .hint("remove `link` from one device; a link can have settings for each direction")));
                 }
             }
         }

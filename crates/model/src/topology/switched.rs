@@ -412,10 +412,12 @@ pub(super) fn device_port(
             (entry.vlan.is_some(), "vlan"),
             (entry.isolated.is_some(), "isolated"),
             (entry.promiscuous, "promiscuous"),
-            (entry.link != PortLink::default(), "link"),
         ] {
             refuse(is_there, key, "only devices on networks of type guestlan and vswitch have this key")?;
         }
+        let is_hipersockets = matches!(network.kind, NetworkKind::Hipersockets { .. });
+        let words = "only devices on networks of type vctc, guestlan and vswitch have this key";
+        refuse(is_hipersockets && entry.link != PortLink::default(), "link", words)?;
         return Ok(None);
     }
     only_v4_on_hipersockets(network.kind, addresses)?;
@@ -549,6 +551,7 @@ pub(super) fn add_switches(topology: &mut Topology) -> Result<()> {
             buffer_count: limits::BUFFER_COUNT_DEFAULT,
             full: super::Full::Pending,
             port: None,
+            link: PortLink::default(),
         };
         let guest = Guest {
             forwarding: false,

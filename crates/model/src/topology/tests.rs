@@ -198,3 +198,27 @@ fn settings_of_tcp_are_read_as_the_text_that_linux_has_for_guests_and_prefixes()
         "{neither}"
     );
 }
+
+#[test]
+fn a_virtual_ctc_has_one_modelled_link_at_most() {
+    let topology = |one: &str, other: &str, kind: &str| {
+        let device = |address: &str, link: &str| {
+            format!("device = [{{ network = \"n\", addresses = [\"{address}/24\"]{link} }}]")
+        };
+        let (one, other) = (device("10.0.0.1", one), device("10.0.0.2", other));
+        Topology::parse(&format!("[network.n]\ntype = \"{kind}\"\n[guest.a]\n{one}\n[guest.b]\n{other}\n"))
+    };
+    let link = ", link = \"latency=5ms\"";
+    let read = topology(link, "", "vctc").unwrap();
+    let device = &read.guests[&"a".parse().unwrap()].devices[0];
+    assert!(device.link.from_station.is_some() && device.link.from_station == device.link.to_station);
+    for (one, other, kind, part) in [
+        (link, ", link = { to_station = \"loss=1%\" }", "vctc", "both devices of a virtual CTC have a modelled link"),
+        (link, "", "hipersockets", "only devices on networks of type vctc, guestlan and vswitch have this key"),
+        (", link = \"rate=0bit\"", "", "vctc", "write a rate"),
+        ("", ", link = { to_guest = \"loss=1%\" }", "vctc", "to_guest"),
+    ] {
+        let error = topology(one, other, kind).unwrap_err();
+        assert!(error.exit_status() == 2 && error.to_string().contains(part), "{error}");
+    }
+}

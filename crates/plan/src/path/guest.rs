@@ -32,6 +32,11 @@ pub enum Medium {
 }
 
 impl Medium {
+    /// Returns true if a modelled link can lie between the network and a station.
+    pub fn takes_links(self) -> bool {
+        self.is_switched() || self == Self::Vctc
+    }
+
     /// Returns true if a switch connects the stations of the network.
     pub fn is_switched(self) -> bool {
         matches!(self, Self::GuestlanHipers | Self::GuestlanQdio | Self::Vswitch)

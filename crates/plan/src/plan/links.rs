@@ -78,7 +78,7 @@ mod tests {
     fn a_path_without_modelled_links_is_skipped_with_the_reason() {
         for (paths, part) in [
             ("\"veth\", \"vswitch\"", "veth is a kernel path; use a path of siga's own networks"),
-            ("\"hipersockets\", \"vswitch\"", "path hipersockets does not lead through a switch"),
+            ("\"hipersockets\", \"vswitch\"", "path hipersockets cannot have one"),
         ] {
             let mut over = plan(&format!("paths = [{paths}]"));
             over.over_links(&["latency=1ms".into()]).unwrap();

@@ -178,10 +178,11 @@ fn names(level: &Level, key: &str) -> bool {
             "threaded-napi" => level.threaded_napi.is_some(),
             "qdisc" => level.qdisc.is_some(),
             netem if netem.starts_with("netem-") => level.qdisc.is_some(),
-            "link-from" | "link-to" => level.link.is_some(),
+            "link" | "link-from" | "link-to" => level.link.is_some(),
             "full" | "buffer_count" => level.guests.is_some(),
+            // On a virtual CTC, a modelled link turns some features off.
             feature if DriverFeatures::default().named().iter().any(|(name, _)| *name == feature) => {
-                level.guests.is_some()
+                level.guests.is_some() || level.link.is_some()
             }
             size if size.starts_with("gso-") || size.starts_with("gro-") => level.big_tcp_bytes.is_some(),
             _ => false,

@@ -5,6 +5,7 @@ use crate::guest::Written;
 use crate::guest::peer_link::Sender;
 use crate::limits::ZERO_COPY_BYTES_MIN;
 use siga_model::topology::{Full, Topology};
+use siga_ring::Producer;
 use siga_ring::clock::Ticks;
 use siga_stack::sockets::TcpSetting;
 use siga_stack::stack::tcp::ZeroCopySend;
@@ -16,6 +17,18 @@ const PART: usize = 9_000;
 const LARGE: usize = 33_000;
 /// Turns of a send whose frames are paced.
 const SEND_TURNS: usize = 100;
+
+impl Sender {
+    /// Returns how many buffers of the ring contain retained payload.
+    fn retained_buffers(&self) -> usize {
+        self.ring.as_ref().map_or(0, Producer::retained_buffers)
+    }
+
+    /// Returns the number of buffers that the ring's present round has. Returns `None` if there is no ring.
+    pub(crate) fn round(&self) -> Option<usize> {
+        self.ring.as_ref().map(Producer::round)
+    }
+}
 
 fn text(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 11 + at / 253).to_le_bytes()[0]).collect()

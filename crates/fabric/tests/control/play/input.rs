@@ -188,6 +188,7 @@ impl World {
             features: siga_model::features::DriverFeatures::default(),
             idle_seconds: 60,
             mac: None,
+            link: None,
         }
     }
 }
