@@ -9,7 +9,7 @@ mod network;
 
 use network::{Network, PATIENCE, content, sink, source, wait_until};
 use siga_fabric::protocol::report::ReportPart;
-use siga_fabric::sockets::{Attachment, SocketOptions, TcpListener, TcpStream};
+use siga_fabric::sockets::{Attachment, Poller, SocketOptions, TcpListener, TcpStream};
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
@@ -253,6 +253,30 @@ fn a_full_buffer_makes_the_sender_wait_and_loses_nothing() {
         }
         served.read_exact(&mut read[BYTES / 4..]).unwrap();
         assert!(read == bytes);
+    });
+}
+
+#[test]
+fn a_program_that_waits_for_room_after_it_has_filled_the_buffer_exactly_is_woken() {
+    let network = direct_network("exact");
+    let (client, server) = (network.application("a"), network.application("b"));
+    let (mut stream, mut served) = direct_connection(&client, &server, SERVER);
+    let poller = Poller::new(&client);
+    stream.set_nonblocking(true);
+    // The largest number of bytes that the buffer takes, without an attempt to send one more.
+    let room = siga_ring::direct::Shape::STANDARD.slot_bytes();
+    assert_eq!(stream.write(&vec![1; room]).unwrap(), room);
+    assert!(!stream.readiness().unwrap().writable);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(30));
+            served.read_exact(&mut vec![0; room]).unwrap();
+        });
+        let end = Instant::now() + PATIENCE;
+        while !stream.readiness().unwrap().writable {
+            poller.wait(&mut Vec::new(), Some(PATIENCE)).unwrap();
+            assert!(Instant::now() < end, "the program sleeps although there is room");
+        }
     });
 }
 

@@ -203,6 +203,8 @@ impl Client {
         }
         let outcome = match lane.send(couple, bytes) {
             Ok(0) => lane.want_room(couple).and_then(|waits| if waits { Ok(0) } else { lane.send(couple, bytes) }),
+            // The program may wait for room at once, without another attempt.
+            Ok(count) if count < bytes.len() => lane.want_room(couple).map(|_| count),
             outcome => outcome,
         };
         let is_lost = lane.peer_has_closed(couple) == Some(true);
@@ -407,8 +409,7 @@ impl Client {
         let may_send = connection.open && !connection.shut && !resends;
         let lane = connection.carrier.lane.and_then(|place| self.direct.lane(place));
         let by_memory = lane.filter(|(_, lane, _)| lane.sends_by_memory());
-        let has_room =
-            by_memory.map(|(couple, lane, _)| !lane.wants_room() && lane.room(couple).is_ok_and(|room| room > 0));
+        let has_room = by_memory.map(|(couple, lane, _)| lane.is_writable(couple));
         let writable = closed || may_send && has_room.unwrap_or(by_tcp.writable);
         Readiness { readable: readable || ended || closed, writable, closed }
     }

@@ -152,6 +152,17 @@ impl Lane {
         Ok(waits)
     }
 
+    /// Returns whether there is room for a byte, as poll(2) reports it: after the buffer was full, half of it has to be free. If there is
+    /// no room, requests a notification, because a program that filled the buffer exactly waits for room without another attempt. If the
+    /// peer's word is impossible, returns true, because the next attempt returns the violation.
+    pub fn is_writable(&mut self, couple: &mut Couple) -> bool {
+        !self.wants_room()
+            && match self.room(couple) {
+                Ok(0) => !self.want_room(couple).unwrap_or(false),
+                Ok(_) | Err(_) => true,
+            }
+    }
+
     /// Returns whether the room has come for which [`Lane::want_room`] was called, and withdraws the request if it has.
     pub(super) fn has_room(&mut self, couple: &mut Couple) -> bool {
         let half = word(couple.shape.slot_bytes() / 2);

@@ -96,6 +96,21 @@ fn a_full_buffer_takes_nothing_until_half_of_it_is_free() {
 }
 
 #[test]
+fn a_program_that_fills_the_buffer_exactly_is_notified_of_room() {
+    let ((mut a, wake_a), (mut b, _)) = couples();
+    let (mut to, mut from) = (Lane::bind(&mut a, 0, 1), Lane::bind(&mut b, 0, 1));
+    to.begin(&mut a, 0);
+    assert!(to.is_writable(&mut a) && !to.wants_room());
+    assert_eq!(to.send(&mut a, &bytes(0..BYTES)), Ok(BYTES));
+    assert!(!to.is_writable(&mut a));
+    a.declare_asleep();
+    assert_eq!(to.look(&mut a), Ok(false));
+    assert_eq!(receive_all(&mut from, &mut b).len(), BYTES);
+    assert_eq!(notifications(&wake_a), 1);
+    assert_eq!((to.look(&mut a), to.is_writable(&mut a)), (Ok(true), true));
+}
+
+#[test]
 fn a_sleeping_reader_is_notified_once_and_a_busy_one_never() {
     let ((mut a, _), (mut b, wake_b)) = couples();
     let (mut to, mut from) = (Lane::bind(&mut a, 2, 1), Lane::bind(&mut b, 2, 1));
