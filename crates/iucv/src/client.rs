@@ -382,6 +382,10 @@ impl Client {
                 // A smaller buffer takes effect at once. Later events say how much room there is.
                 let bytes = options.send_buffer.unwrap_or(usize::MAX);
                 connection.send_buffer = connection.send_buffer.min(bytes.max(SEND_BUFFER_BYTES_MIN));
+                if let Some(bytes) = options.send_buffer {
+                    connection.carrier.send_max = Some(bytes.max(SEND_BUFFER_BYTES_MIN));
+                    self.limit_lane(socket, bytes.max(SEND_BUFFER_BYTES_MIN));
+                }
             }
             Kind::Listener { .. } => {}
             Kind::Datagrams(_) | Kind::Reserved => return Err(ErrorKind::InvalidInput.into()),
@@ -411,7 +415,10 @@ impl Client {
             Kind::Connection(_) => Some(Ok(())),
             Kind::Listener { .. } | Kind::Datagrams(_) | Kind::Reserved => Some(Err(ErrorKind::InvalidInput)),
         })?;
-        self.connection(socket)?.info.take().ok_or_else(|| ErrorKind::NotConnected.into())
+        let connection = self.connection(socket)?;
+        let mut info = connection.info.take().ok_or(ErrorKind::NotConnected)?;
+        connection.carrier.add_to(&mut info);
+        Ok(info)
     }
 
     /// Returns the number of bytes that [`Client::receive`] can return now (`TCP_INQ` of Linux). As in Linux, returns 1 if no byte

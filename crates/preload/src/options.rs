@@ -87,6 +87,10 @@ impl World {
                 let bytes_min = size(bytes)?.clamp(1, READABLE_BYTES_MAX);
                 socket.readable_bytes_min = bytes_min;
                 let buffer = socket.options.receive_buffer;
+                if let (State::Connection { number, .. }, true) = (&socket.state, socket.needs_tcp()) {
+                    let number = *number;
+                    self.client()?.keep_with_tcp(number)?;
+                }
                 if bytes_min > READABLE_BYTES_WITHOUT_BUFFER && buffer.is_none_or(|buffer| buffer < 2 * bytes_min) {
                     return self.set_option(
                         place,

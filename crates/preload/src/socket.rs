@@ -27,6 +27,8 @@ pub(crate) enum Kind {
 
 /// How many ports are tried for a socket of both IP versions, if the stack has chosen one that is free for IPv6 only.
 const PORT_CHOICES_MAX: usize = 64;
+/// How many bytes of a direct connection a program can wait for (`SO_RCVLOWAT`). The smallest send buffer is larger.
+const READABLE_BYTES_IN_MEMORY_MAX: usize = 2_048;
 /// The longest queue of a listener, as in Linux (`net.core.somaxconn`). A longer backlog is shortened.
 const BACKLOG_MAX: usize = 4_096;
 
@@ -202,6 +204,11 @@ impl Socket {
         }
     }
 
+    /// Returns whether the connection stays with TCP: the sender of a direct one might have no room for as many unread bytes.
+    pub(crate) fn needs_tcp(&self) -> bool {
+        self.readable_bytes_min > READABLE_BYTES_IN_MEMORY_MAX
+    }
+
     fn connection(&self) -> Result<Number> {
         match self.state {
             State::Connection { number, .. } => Ok(number),
@@ -330,6 +337,9 @@ impl World {
         for listener in numbers {
             match client.accept(*listener) {
                 Ok((number, remote)) => {
+                    if socket.needs_tcp() {
+                        client.keep_with_tcp(number)?;
+                    }
                     let mut accepted = Socket::new(socket.family, Kind::Stream, false);
                     (accepted.options, accepted.keepalive_idle) = (socket.options, socket.keepalive_idle);
                     accepted.other_options = socket.other_options.clone();
@@ -383,6 +393,9 @@ impl World {
             | State::Lost(_) => any(&to),
         };
         let number = client.connect(local, to, &socket.options)?;
+        if socket.needs_tcp() {
+            client.keep_with_tcp(number)?;
+        }
         let reserved = socket.stack_numbers();
         socket.state = State::Connection { number, is_open: false };
         reserved.iter().for_each(|number| client.close(*number));

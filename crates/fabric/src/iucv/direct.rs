@@ -44,6 +44,8 @@ pub(super) struct DirectUse {
     application: ApplicationId,
     stage: Stage,
     reports: Reports,
+    /// How many bytes in memory may be unread.
+    send_max: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -182,12 +184,14 @@ impl Applications {
         if is_timed || !self.direct.may_reach(remote.ip()) {
             return Ok(());
         }
+        let send_buffer = host.stack.tcp_options(id).map_or(usize::MAX, |options| options.config.send_buffer_bytes_max);
+        let send_max = u32::try_from(send_buffer).unwrap_or(u32::MAX);
         let (request, reports) = (self.direct.requests, Arc::clone(&self.direct.reports));
         let Some(Served::Connection { known, .. }) = self.served(place, socket) else { return Ok(()) };
         if known.direct.is_some() || known.is_unconfirmed {
             return Ok(());
         }
-        known.direct = Some(DirectUse { application, stage: Stage::Wanted(request), reports });
+        known.direct = Some(DirectUse { application, stage: Stage::Wanted(request), reports, send_max });
         self.direct.requests += 1;
         self.direct.wanted.insert(request, (place, socket));
         let flow = Flow { local, remote, iss: position.iss, irs: position.irs };
@@ -204,9 +208,10 @@ impl Applications {
             && matches!(used.stage, Stage::Wanted(of) if of == request)
         {
             used.stage = Stage::Bound(slot);
-            let (sent, received) = known.base;
+            let ((sent, received), send_max) = (known.base, used.send_max);
             let DirectSlot { couple, slot, generation } = slot;
-            self.reply(place, socket, Event::Direct(DirectEvent::Slot { couple, slot, generation, sent, received }));
+            let event = DirectEvent::Slot { couple, slot, generation, sent, received, send_max };
+            self.reply(place, socket, Event::Direct(event));
             return;
         }
         push(&self.direct.reports, application, DirectRequest::Left { slot }, None);

@@ -131,6 +131,7 @@ impl Provider for Client {
         counters::add(&mut counters, &counters::consumer_counters(&counted.events));
         let moved = [
             ("copied_bytes", counted.copied_bytes),
+            ("direct_connections", counted.direct_connections as u64),
             ("direct_sent_bytes", counted.direct_sent_bytes),
             ("direct_received_bytes", counted.direct_received_bytes),
         ];

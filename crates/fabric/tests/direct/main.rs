@@ -28,12 +28,21 @@ fn direct_network(name: &str) -> Network {
     Network::up(name, &topology("direct = true"))
 }
 
-/// How many bytes an application has sent and received by memory.
-fn by_memory(application: &Attachment) -> (u64, u64) {
+fn counter(application: &Attachment, name: &str) -> u64 {
     let parts = application.report().unwrap();
     let [ReportPart::Application(report)] = &parts[..] else { panic!("{parts:?}") };
-    let counter = |name: &str| report.counters.get(name).copied().unwrap_or_default();
-    (counter("direct_sent_bytes"), counter("direct_received_bytes"))
+    report.counters.get(name).copied().unwrap_or_default()
+}
+
+/// How many bytes an application has sent and received by memory.
+fn by_memory(application: &Attachment) -> (u64, u64) {
+    (counter(application, "direct_sent_bytes"), counter(application, "direct_received_bytes"))
+}
+
+/// How many connections of an application have a slot.
+fn direct_connections(application: &Attachment) -> u64 {
+    application.tend();
+    counter(application, "direct_connections")
 }
 
 /// A connection between two applications.

@@ -1,7 +1,7 @@
 //! A connection that moves between TCP and memory in the middle of its streams.
 
 use super::network::{Network, PATIENCE, content, wait_until};
-use super::{SERVER, by_memory, direct_connection, direct_network};
+use super::{SERVER, by_memory, connection, direct_connection, direct_connections, direct_network};
 use siga_fabric::sockets::{Attachment, SocketOptions, TcpStream, Timing};
 use std::io::{ErrorKind, Read, Write};
 use std::time::Instant;
@@ -51,6 +51,104 @@ fn every_byte_arrives_at_whichever_byte_a_connection_returns_to_tcp() {
         for (unread, mover) in [(0, 0), (0, 1), (1, 0), (1, 1), (5, 0), (5, 1), (300, 0), (300, 1)] {
             port += 1;
             move_to_tcp(applications, &format!("10.0.2.2:{port}"), (before, unread), mover);
+        }
+    }
+}
+
+/// An application asks for a slot at this call that moves bytes.
+const ASKS_AT: usize = 8;
+
+fn exchange(from: &mut TcpStream, to: &mut TcpStream, bytes: &[u8]) {
+    for byte in bytes {
+        let mut read = [0];
+        from.write_all(&[*byte]).unwrap();
+        to.read_exact(&mut read).unwrap();
+        assert_eq!(read, [*byte]);
+    }
+}
+
+/// The number of bytes in each direction after which a connection moves to memory, and after which it returns to TCP.
+#[derive(Debug, Clone, Copy)]
+struct Switches {
+    to_memory: usize,
+    to_tcp: usize,
+    /// Whether each byte is read before the next one is sent.
+    reads: bool,
+    /// The end that returns to TCP.
+    mover: usize,
+}
+
+/// Sends the bytes of an exchange in both directions over one connection that changes its carrier twice.
+fn play(applications: [&Attachment; 2], at: &str, switches: Switches) {
+    const BYTES: usize = 12;
+    let Switches { to_memory, to_tcp, reads, mover } = switches;
+    let (mut one, mut other) = connection(applications[0], applications[1], at);
+    // After these bytes, both ends ask for a slot with the last call before the move.
+    let calls = if reads { 2 * to_memory } else { to_memory };
+    let early: Vec<u8> = (0..u8::try_from(ASKS_AT.saturating_sub(calls)).unwrap()).collect();
+    exchange(&mut one, &mut other, &early);
+    let mut ends = [one, other];
+    let (mut sent, mut read) = ([0_u8; BYTES], [Vec::new(), Vec::new()]);
+    content(7, &mut sent);
+    let read_up_to = |ends: &mut [TcpStream; 2], read: &mut [Vec<u8>; 2], count: usize| {
+        for (end, read) in ends.iter_mut().zip(read) {
+            let mut more = vec![0; count - read.len()];
+            end.read_exact(&mut more).unwrap();
+            read.extend(more);
+        }
+    };
+    let mut before = [(0, 0); 2];
+    for at in 0..=BYTES {
+        if at == to_memory {
+            wait_quickly(switches, || applications.map(direct_connections) == [1, 1]);
+            before = applications.map(by_memory);
+        }
+        if at == to_tcp {
+            ends[mover].set_options(&timed()).unwrap();
+        }
+        if at < BYTES {
+            ends.iter_mut().for_each(|end| end.write_all(&sent[at..=at]).unwrap());
+            if reads {
+                read_up_to(&mut ends, &mut read, at + 1);
+            }
+        }
+    }
+    read_up_to(&mut ends, &mut read, BYTES);
+    assert_eq!(read, [sent, sent], "{switches:?}");
+    let moved = (to_tcp - to_memory) as u64;
+    for (application, before) in applications.iter().zip(before) {
+        assert_eq!(by_memory(application).0 - before.0, moved, "{switches:?}");
+    }
+    for end in &ends {
+        end.shutdown(std::net::Shutdown::Write).unwrap();
+    }
+    ends.iter_mut().for_each(|end| assert_eq!(end.read(&mut [0; 10]).unwrap(), 0));
+    drop(ends);
+    wait_quickly(switches, || applications.map(direct_connections) == [0, 0]);
+}
+
+fn wait_quickly(switches: Switches, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < end, "{switches:?}: the connection keeps its carrier");
+        std::thread::sleep(std::time::Duration::from_micros(200));
+    }
+}
+
+#[test]
+fn a_short_exchange_is_whole_at_whichever_bytes_it_moves_to_memory_and_back() {
+    let network = direct_network("exchange");
+    let applications = [&network.application("a"), &network.application("b")];
+    let mut port = 1_000;
+    for reads in [true, false] {
+        for to_memory in 0..=if reads { ASKS_AT / 2 } else { ASKS_AT } {
+            for to_tcp in to_memory..=12 {
+                for mover in [0, 1] {
+                    port += 1;
+                    let switches = Switches { to_memory, to_tcp, reads, mover };
+                    play(applications, &format!("10.0.2.2:{port}"), switches);
+                }
+            }
         }
     }
 }

@@ -8,6 +8,7 @@
 use super::Client;
 use super::connection::{Connection, Kind, Socket, Stage};
 use super::direct::{LanePlace, Slot};
+use crate::extent::size;
 use crate::limits::{DIRECT_AFTER_BYTES, DIRECT_AFTER_CALLS, REST_BYTES_MAX, REST_RECORD_BYTES_MAX, STOP_YIELDS_MAX};
 use crate::options::{Readiness, SendFlags};
 use crate::record::{Command, DirectEvent, Number};
@@ -24,6 +25,10 @@ pub(super) struct Carrier {
     pub(super) sent: u64,
     pub(super) received: u64,
     has_base: bool,
+    /// Number of bytes that were sent and received by memory.
+    pub(super) by_memory: (u64, u64),
+    /// The size of the send buffer, if the application has chosen it since it uses the connection.
+    pub(super) send_max: Option<usize>,
     calls: u32,
     stage: Asked,
     /// Bytes that came by memory before this side stopped it. They follow the first `rest_at` bytes that come by TCP.
@@ -62,6 +67,12 @@ impl Carrier {
     /// Returns how many bytes wait to be sent by TCP again.
     pub(super) fn resend_bytes(&self) -> usize {
         self.resend.len()
+    }
+
+    /// Takes bytes that the peer never reads from memory.
+    fn sends_again(&mut self, bytes: &[u8]) {
+        self.by_memory.0 = self.by_memory.0.saturating_sub(bytes.len() as u64);
+        self.resend.extend(bytes);
     }
 
     /// Keeps the connection with TCP.
@@ -110,8 +121,9 @@ impl Client {
         match event {
             DirectEvent::Couple { couple } => self.handle_couple(couple),
             DirectEvent::PeerMemory { couple } => self.handle_peer_memory(couple),
-            DirectEvent::Slot { couple, slot, generation, sent, received } => {
-                self.handle_slot(number, Slot { couple, slot: slot.into(), generation, sent, received })
+            DirectEvent::Slot { couple, slot, generation, sent, received, send_max } => {
+                let (slot, send_max) = (slot.into(), size(send_max));
+                self.handle_slot(number, Slot { couple, slot, generation, sent, received, send_max })
             }
             DirectEvent::CoupleGone { couple } => {
                 self.direct.end(couple);
@@ -140,11 +152,21 @@ impl Client {
             connection.carrier.sent += slot.sent;
             connection.carrier.received += slot.received;
         }
+        let send_max = connection.carrier.send_max.unwrap_or(slot.send_max);
         let place = self.direct.bind(number, slot)?;
         if let Some(connection) = self.carried(number) {
             connection.carrier.lane = place;
         }
+        self.limit_lane(number, send_max);
         Ok(())
+    }
+
+    /// Limits the bytes of a connection in memory that the peer has not read (`SO_SNDBUF`).
+    pub(super) fn limit_lane(&mut self, number: Number, bytes: usize) {
+        let place = self.carried(number).and_then(|connection| connection.carrier.lane);
+        if let Some((couple, lane, _)) = place.and_then(|place| self.direct.lane(place)) {
+            lane.limit(couple, bytes);
+        }
     }
 
     /// Applies the event that a couple begins. If this process has no memory, its connections stay with TCP.
@@ -216,9 +238,17 @@ impl Client {
                 Err(ErrorKind::WouldBlock.into())
             }
             Ok(count) => {
+                self.count_memory(number, count, 0);
                 self.heeds_stop(number);
                 Ok(Some(count))
             }
+        }
+    }
+
+    fn count_memory(&mut self, number: Number, sent: usize, received: usize) {
+        if let Some(connection) = self.carried(number) {
+            let by_memory = &mut connection.carrier.by_memory;
+            *by_memory = (by_memory.0 + sent as u64, by_memory.1 + received as u64);
         }
     }
 
@@ -239,7 +269,7 @@ impl Client {
                 Ok(Stopped::Yes) => {
                     let bytes = lane.read_own(couple, lane.unread_by_peer());
                     if let Some(connection) = self.carried(number) {
-                        connection.carrier.resend.extend(bytes);
+                        connection.carrier.sends_again(&bytes);
                     }
                     self.resend(number);
                     self.leave_lane(number);
@@ -281,23 +311,42 @@ impl Client {
     /// Looks at what the peer has published. Returns how many bytes that came by TCP can be read before others.
     #[inline]
     pub(super) fn tcp_first(&mut self, number: Number) -> usize {
-        let Some(connection) = self.carried(number) else { return usize::MAX };
+        self.look_at_lane(number).0
+    }
+
+    /// Returns the same as [`Client::tcp_first`], and announces what it finds: this look leaves the bytes, and another thread may wait for
+    /// them.
+    #[inline]
+    pub(super) fn tcp_first_announced(&mut self, number: Number) -> usize {
+        let (first, is_new) = self.look_at_lane(number);
+        if is_new {
+            self.direct.news.push(number);
+        }
+        first
+    }
+
+    /// Looks at what the peer has published. Returns how many bytes that came by TCP can be read before others, and whether the peer has
+    /// published anything since the last look.
+    #[inline]
+    fn look_at_lane(&mut self, number: Number) -> (usize, bool) {
+        const ALL: usize = usize::MAX;
+        let Some(connection) = self.carried(number) else { return (ALL, false) };
         let (received, lane) = (connection.carrier.received, connection.carrier.lane);
         if !connection.carrier.rest.is_empty() {
-            return up_to(connection.carrier.rest_at, received);
+            return (up_to(connection.carrier.rest_at, received), false);
         }
-        let Some((couple, lane, _)) = lane.and_then(|place| self.direct.lane(place)) else { return usize::MAX };
-        let looked = lane.look(couple).and_then(|_| lane.check_begin(received).map(|()| lane.incoming()));
-        match looked {
-            Ok(Incoming::Tcp) => usize::MAX,
-            Ok(Incoming::TcpAfterMemory(_)) => {
+        let Some((couple, lane, _)) = lane.and_then(|place| self.direct.lane(place)) else { return (ALL, false) };
+        let looked = lane.look(couple).and_then(|is_new| lane.check_begin(received).map(|()| is_new));
+        match (looked, lane.incoming()) {
+            (Ok(is_new), Incoming::Tcp) => (ALL, is_new),
+            (Ok(is_new), Incoming::TcpAfterMemory(_)) => {
                 self.leave_lane(number);
-                usize::MAX
+                (ALL, is_new)
             }
-            Ok(Incoming::TcpUpTo(begin)) => up_to(begin, received),
-            Err(_) => {
+            (Ok(is_new), Incoming::TcpUpTo(begin)) => (up_to(begin, received), is_new),
+            (Err(_), _) => {
                 self.break_connection(number);
-                0
+                (0, false)
             }
         }
     }
@@ -328,6 +377,7 @@ impl Client {
             let count = rest.len().min(into.len());
             into.iter_mut().zip(rest.drain(..count)).for_each(|(to, byte)| *to = byte);
             self.send_command(number, Command::RestRead { bytes: u32::try_from(count).unwrap_or(u32::MAX) });
+            self.count_memory(number, 0, count);
             return count;
         }
         let Some((couple, lane, _)) = connection.carrier.lane.and_then(|place| self.direct.lane(place)) else {
@@ -339,6 +389,7 @@ impl Client {
             // Others may wait for this connection, too, and have not seen these bytes.
             self.direct.news.push(number);
         }
+        self.count_memory(number, 0, count);
         if has_ended {
             self.leave_lane(number);
         }
@@ -366,7 +417,7 @@ impl Client {
 
     /// Returns how many bytes the application can read now.
     pub(super) fn readable_bytes(&mut self, number: Number) -> usize {
-        let tcp_first = self.tcp_first(number);
+        let tcp_first = self.tcp_first_announced(number);
         let unread = self.carried(number).map_or(0, |connection| connection.unread);
         unread.min(tcp_first) + self.memory_after(number, tcp_first)
     }
@@ -519,7 +570,7 @@ impl Client {
         for (number, bytes) in std::mem::take(&mut self.direct.unread) {
             // The peer's guest answers to these bytes, as it does to all that comes for a connection which nobody has.
             if let Some(connection) = self.carried(number) {
-                connection.carrier.resend.extend(bytes);
+                connection.carrier.sends_again(&bytes);
             }
             self.resend(number);
         }

@@ -25,6 +25,8 @@ pub struct ClientCounters {
     pub sockets: usize,
     /// Number of free bytes in this process's arena.
     pub free_bytes: usize,
+    /// Number of connections that have a slot of memory that this application shares with another one.
+    pub direct_connections: usize,
     /// Number of bytes that were sent and received by memory that this application shares with another one.
     pub direct_sent_bytes: u64,
     /// See `direct_sent_bytes`.
@@ -45,6 +47,7 @@ impl Client {
             copy_ticks: Ticks(events.copy_ticks.0 + self.peer.copy_ticks().0),
             sockets: self.sockets.len(),
             free_bytes: self.free.len() * BLOCK_BYTES,
+            direct_connections: self.direct.lanes(),
             direct_sent_bytes,
             direct_received_bytes,
         }

@@ -23,6 +23,8 @@ pub(super) struct Slot {
     /// How many bytes were sent and received by TCP before this application has used the connection.
     pub(super) sent: u64,
     pub(super) received: u64,
+    /// How many bytes in memory may be unread.
+    pub(super) send_max: usize,
 }
 
 /// Where the lane of a connection is.
@@ -350,6 +352,15 @@ impl Direct {
     /// Returns the descriptors on which the caller has to send notifications.
     pub(super) fn take_notifications(&mut self) -> impl Iterator<Item = Arc<NotifyFd>> {
         self.wholes().filter_map(|whole| whole.couple.take_notification())
+    }
+
+    /// Returns how many connections have a lane.
+    pub(super) fn lanes(&self) -> usize {
+        let bound = self.couples.iter().flatten().map(|shared| match &shared.stage {
+            Stage::Whole(whole) => whole.bound.len(),
+            Stage::Half { .. } => 0,
+        });
+        bound.sum()
     }
 
     /// Returns how many bytes this client has sent and received by memory.

@@ -1,8 +1,9 @@
 //! Calls that look at received bytes and at the state of a connection or of the client, and change neither.
 
 use super::Client;
+use super::carrier::Carrier;
 use super::connection::{Connection, Datagram, Kind, Socket};
-use crate::options::{Delivery, Endings};
+use crate::options::{ConnectionInfo, Delivery, Endings};
 use crate::record::Number;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -18,6 +19,23 @@ pub struct NextDatagram {
     pub delivery: Option<Delivery>,
 }
 
+// Places of `tcpi_bytes_acked`, `tcpi_bytes_received` and `tcpi_bytes_sent` in `struct tcp_info`.
+const BYTES_ACKED_AT: usize = 120;
+const BYTES_RECEIVED_AT: usize = 128;
+const BYTES_SENT_AT: usize = 200;
+
+impl Carrier {
+    /// Adds the bytes in memory to the statistics of TCP. Published bytes count as acknowledged.
+    pub(super) fn add_to(&self, info: &mut ConnectionInfo) {
+        let (sent, received) = self.by_memory;
+        for (at, bytes) in [(BYTES_ACKED_AT, sent), (BYTES_RECEIVED_AT, received), (BYTES_SENT_AT, sent)] {
+            if let Some(field) = info.tcp_info.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<8>) {
+                *field = u64::from_ne_bytes(*field).wrapping_add(bytes).to_ne_bytes();
+            }
+        }
+    }
+}
+
 impl Client {
     /// Returns whether the client has ended ([`Client::ended`]).
     pub fn has_ended(&self) -> bool {
@@ -31,7 +49,7 @@ impl Client {
     pub fn peek(&mut self, socket: Number, into: &mut [u8]) -> io::Result<usize> {
         self.use_here(socket)?;
         self.connection(socket)?;
-        let tcp_max = into.len().min(self.tcp_first(socket));
+        let tcp_max = into.len().min(self.tcp_first_announced(socket));
         let Some(Socket { kind: Kind::Connection(connection), .. }) = self.sockets.get(&socket) else {
             return Err(ErrorKind::InvalidInput.into());
         };
@@ -81,6 +99,16 @@ impl Client {
         let connection = self.connection(socket)?;
         // Bytes in memory count as delivered.
         Ok(connection.under_way + connection.carrier.resend_bytes())
+    }
+
+    /// Keeps a connection with TCP, because the application waits for more bytes than a sender may have in memory (`SO_RCVLOWAT`).
+    ///
+    /// # Errors
+    /// Returns an error if the socket is no connection, or if the client has ended.
+    pub fn keep_with_tcp(&mut self, socket: Number) -> io::Result<()> {
+        self.connection(socket)?;
+        self.return_to_tcp(socket);
+        Ok(())
     }
 
     /// Returns which directions of a connection have ended, and whether it has failed.

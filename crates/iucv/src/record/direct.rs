@@ -11,8 +11,8 @@ pub enum DirectEvent {
     /// The guest has passed the memory of the other application of a couple.
     PeerMemory { couple: u64 },
     /// The connection may use this slot of a couple. `sent` and `received` bytes were moved by TCP before the application has used the
-    /// connection.
-    Slot { couple: u64, slot: u16, generation: u64, sent: u64, received: u64 },
+    /// connection. `send_max` bytes in memory may be unread (`SO_SNDBUF`).
+    Slot { couple: u64, slot: u16, generation: u64, sent: u64, received: u64, send_max: u32 },
     /// The other application of a couple has ended, or the control program has ended the couple.
     CoupleGone { couple: u64 },
     /// Bytes that another application has received by memory and not read. They follow the next `after` bytes that come by TCP.
@@ -25,8 +25,9 @@ impl DirectEvent {
         match self {
             Self::Couple { couple } => put_couple(into, *couple, 20),
             Self::PeerMemory { couple } => put_couple(into, *couple, 21),
-            Self::Slot { couple, slot, generation, sent, received } => {
+            Self::Slot { couple, slot, generation, sent, received, send_max } => {
                 into.extend(slot.to_le_bytes());
+                into.extend(send_max.to_le_bytes());
                 [couple, generation, sent, received].into_iter().for_each(|word| into.extend(word.to_le_bytes()));
                 22
             }
@@ -45,6 +46,7 @@ impl DirectEvent {
             21 => Self::PeerMemory { couple: from.u64()? },
             22 => Self::Slot {
                 slot: from.u16()?,
+                send_max: from.u32()?,
                 couple: from.u64()?,
                 generation: from.u64()?,
                 sent: from.u64()?,

@@ -76,7 +76,7 @@ impl Lane {
         // Release: the peer sees these words when it sees the generation.
         fence(Ordering::Release);
         couple.own.store(shape.word(slot, RECEIVE_GENERATION), generation);
-        Self { slot, generation, sending: Sending::default(), receiving: Receiving::default() }
+        Self { slot, generation, sending: Sending::new(shape.slot_bytes()), receiving: Receiving::default() }
     }
 
     /// Returns the number of the slot.

@@ -6,15 +6,23 @@ use crate::layout::word;
 use crate::sync::{Ordering, fence};
 
 /// State of the sending side.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Sending {
     stage: Stage,
+    /// How many published bytes the peer may have not consumed. At most the size of the buffer.
+    most: usize,
     /// Number of published bytes.
     produced: u64,
     /// Number of these bytes that the peer has consumed, as far as this side knows.
     consumed: u64,
     /// True if this side wants a notification when there is room.
     wants_room: bool,
+}
+
+impl Sending {
+    pub(super) fn new(most: usize) -> Self {
+        Self { stage: Stage::default(), most, produced: 0, consumed: 0, wants_room: false }
+    }
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -81,13 +89,18 @@ impl Lane {
         usize::try_from(self.sending.produced - self.sending.consumed).unwrap_or(usize::MAX)
     }
 
+    /// Limits the published bytes that the peer has not consumed. The size of the buffer limits them in any case.
+    pub fn limit(&mut self, couple: &Couple, bytes: usize) {
+        self.sending.most = bytes.clamp(1, couple.shape.slot_bytes());
+    }
+
     /// Returns how many bytes [`Lane::send`] takes now.
     ///
     /// # Errors
     /// Returns the violation if the peer's word is impossible.
     pub fn room(&mut self, couple: &Couple) -> Result<usize, Violation> {
         self.refresh_consumed(couple)?;
-        Ok(couple.shape.slot_bytes() - self.unconsumed())
+        Ok(self.sending.most.saturating_sub(self.unconsumed()))
     }
 
     pub(super) fn refresh_consumed(&mut self, couple: &Couple) -> Result<(), Violation> {
@@ -110,11 +123,11 @@ impl Lane {
     /// # Errors
     /// Returns the violation if the peer's word is impossible.
     pub fn send(&mut self, couple: &mut Couple, bytes: &[u8]) -> Result<usize, Violation> {
-        let most = couple.shape.slot_bytes();
-        if most - self.unconsumed() < bytes.len() {
+        let most = self.sending.most;
+        if most.saturating_sub(self.unconsumed()) < bytes.len() {
             self.refresh_consumed(couple)?;
         }
-        let len = bytes.len().min(most - self.unconsumed());
+        let len = bytes.len().min(most.saturating_sub(self.unconsumed()));
         if len == 0 {
             return Ok(0);
         }
@@ -133,12 +146,12 @@ impl Lane {
         Ok(len)
     }
 
-    /// Requests a notification when half of the buffer is free. Returns false if there is as much room already.
+    /// Requests a notification when half of the buffer, or of its limit ([`Lane::limit`]), is free. Returns false if there is as much room already.
     ///
     /// # Errors
     /// Returns the violation if the peer's word is impossible.
     pub fn want_room(&mut self, couple: &mut Couple) -> Result<bool, Violation> {
-        let half = word(couple.shape.slot_bytes() / 2);
+        let half = word(self.sending.most / 2);
         let threshold = self.sending.produced.saturating_sub(half).max(1);
         couple.own.store(self.at(couple.shape, ROOM_THRESHOLD), threshold);
         self.sending.wants_room = true;
@@ -165,7 +178,7 @@ impl Lane {
 
     /// Returns whether the room has come for which [`Lane::want_room`] was called, and withdraws the request if it has.
     pub(super) fn has_room(&mut self, couple: &mut Couple) -> bool {
-        let half = word(couple.shape.slot_bytes() / 2);
+        let half = word(self.sending.most / 2);
         let has_room = self.sending.wants_room && self.sending.produced - self.sending.consumed <= half;
         if has_room {
             self.sending.wants_room = false;

@@ -111,6 +111,26 @@ fn a_program_that_fills_the_buffer_exactly_is_notified_of_room() {
 }
 
 #[test]
+fn a_limit_makes_the_buffer_smaller_also_while_more_bytes_are_unread() {
+    let ((mut a, _), (mut b, _)) = couples();
+    let (mut to, mut from) = (Lane::bind(&mut a, 0, 1), Lane::bind(&mut b, 0, 1));
+    to.begin(&mut a, 0);
+    to.limit(&a, 6);
+    assert_eq!((to.room(&a), to.send(&mut a, &bytes(0..9))), (Ok(6), Ok(6)));
+    to.limit(&a, 4);
+    assert_eq!((to.room(&a), to.send(&mut a, &bytes(6..9)), to.want_room(&mut a)), (Ok(0), Ok(0), Ok(true)));
+    let mut part = [0; 3];
+    from.look(&mut b).unwrap();
+    from.receive(&mut b, &mut part);
+    assert_eq!((to.look(&mut a), to.room(&a)), (Ok(false), Ok(1)), "half of the limit is not free");
+    from.receive(&mut b, &mut part[..1]);
+    assert_eq!((to.look(&mut a), to.room(&a)), (Ok(true), Ok(2)));
+    // No limit exceeds the buffer.
+    to.limit(&a, usize::MAX);
+    assert_eq!(to.room(&a), Ok(BYTES - 2));
+}
+
+#[test]
 fn a_sleeping_reader_is_notified_once_and_a_busy_one_never() {
     let ((mut a, _), (mut b, wake_b)) = couples();
     let (mut to, mut from) = (Lane::bind(&mut a, 2, 1), Lane::bind(&mut b, 2, 1));

@@ -1,8 +1,9 @@
 //! Unmodified programs whose connections are direct: their bytes pass through memory that only the two programs share.
 
 use crate::network::Network;
-use crate::{PYTHON, Program, has};
+use crate::{PYTHON, Program, has, text};
 use std::io::{BufRead, Write};
+use std::process::Command;
 
 const SCRIPT: &str = include_str!("direct.py");
 
@@ -15,6 +16,24 @@ device = [{ network = \"lan\", addresses = [\"10.0.2.1/24\"] }]
 [guest.b]
 device = [{ network = \"lan\", addresses = [\"10.0.2.2/24\"] }]
 ";
+
+/// The programs are the same on all carriers, so their expectations are those of the kernel.
+#[test]
+fn dialogues_end_over_tcp_and_over_memory_as_on_the_kernels_sockets() {
+    if !has(&[PYTHON]) {
+        return;
+    }
+    let script = include_str!("dialogues.py");
+    let kernel = Command::new(PYTHON).args(["-c", script, "kernel"]).output().unwrap();
+    assert_eq!(text(&kernel), "all is well\n", "on the kernel");
+    for (carrier, topology) in [("tcp", &*TOPOLOGY.replace("direct = true", "")), ("direct", TOPOLOGY)] {
+        let network = Network::up(&format!("dialogues-{carrier}"), topology);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_siga"));
+        command.args(["exec", "--loopback", "guest", network.name.as_str(), "a", PYTHON, "-c", script, carrier]);
+        command.env("SIGA_RUN_DIR", network.run_dir());
+        assert_eq!(text(&command.output().unwrap()), "all is well\n", "{carrier}");
+    }
+}
 
 #[test]
 fn unmodified_programs_exchange_bytes_by_memory_also_across_a_fork() {
