@@ -33,6 +33,7 @@ use crate::record::{Command, Event, Number};
 use connection::{Connection, Kind, Pool, Socket, Stage};
 pub use counters::ClientCounters;
 use direct::Direct;
+pub use direct::WakeDescriptors;
 pub use inspect::NextDatagram;
 use link::GuestLink;
 pub use sharing::{SharedKind, SharedSocket};

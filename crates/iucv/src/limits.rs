@@ -53,6 +53,12 @@ pub const DIRECT_AFTER_CALLS: u32 = 8;
 pub const DIRECT_AFTER_BYTES: u64 = 64 << 10;
 /// How often an application lets other threads run, and looks again where its peer stops to read memory. The peer says so at once.
 pub const STOP_YIELDS_MAX: u32 = 100;
+/// How many notifications of another application may wake this one although no word of the other one has changed. After that, the
+/// connections with the other application return to TCP.
+pub const WAKE_CREDIT_MAX: u32 = 1_024;
+/// How many further such notifications each change of the other application's words permits. A sound application sends at most two
+/// notifications for each change that its peer finds, and a few more when a connection begins and ends.
+pub const CHANGE_CREDIT: u32 = 8;
 /// Maximum number of bytes of one connection that a guest keeps, because an application has received them by memory and not read.
 pub const REST_BYTES_MAX: usize = siga_ring::direct::Shape::STANDARD.slot_bytes();
 /// Maximum number of these bytes in one record.

@@ -13,6 +13,7 @@ use crate::numbers::{self, Meaning};
 use crate::sys;
 use crate::world::{self, World};
 use siga_iucv::extent::{Table, table};
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 use std::os::fd::RawFd;
@@ -22,8 +23,8 @@ use std::time::{Duration, Instant};
 const OWN_DATA: u64 = 0x5369_6761_6f77_6e21;
 /// The data of the entry for the client's descriptor.
 const CLIENT_DATA: u64 = OWN_DATA + 1;
-/// The data of the entry for the notifications of other processes.
-const BELLS_DATA: u64 = OWN_DATA + 2;
+/// The data of the entry for the notifications of another process is this, plus the number of the descriptor.
+const BELLS_DATA: u64 = 0x5369_6762_0000_0000;
 /// How many waits may find siga sockets ready before one also asks the kernel, so that foreign descriptors are not neglected.
 const WAITS_WITHOUT_KERNEL_MAX: u32 = 8;
 /// Largest number of events of foreign descriptors that one wait returns.
@@ -49,8 +50,8 @@ pub(crate) struct Set {
     event: Option<OwnEvent>,
     /// The number of the client's descriptor in the kernel's set.
     client: Option<RawFd>,
-    /// The number of the descriptor with the notifications of other processes, if it is in the kernel's set.
-    bells: Option<RawFd>,
+    /// The numbers of the descriptors in the kernel's set that have the notifications of other processes.
+    bells: SmallVec<[RawFd; 8]>,
     interests: Table<RawFd, Interest>,
     /// Numbers of sockets that may be ready.
     queue: VecDeque<RawFd>,
@@ -65,7 +66,7 @@ impl Set {
         let mut made = Self {
             event: None,
             client: None,
-            bells: None,
+            bells: SmallVec::new(),
             interests: table(),
             queue: VecDeque::new(),
             sleepers: 0,
@@ -121,7 +122,17 @@ impl Set {
 
     /// Records that the client's descriptor is closed, which also removed it from the kernel's set.
     pub(crate) fn forget_client(&mut self) {
-        (self.client, self.bells) = (None, None);
+        self.client = None;
+        self.bells.clear();
+    }
+
+    /// Removes a descriptor with the notifications of another process from the kernel's set.
+    pub(crate) fn forget_bell(&mut self, set: RawFd, bell: RawFd) {
+        if let Some(at) = self.bells.iter().position(|known| *known == bell) {
+            self.bells.swap_remove(at);
+            // The call fails if the set is closed, which also removed the descriptor.
+            let _ = sys::epoll_control(set, libc::EPOLL_CTL_DEL, bell, own_entry());
+        }
     }
 
     /// Returns whether the set waits until a socket is readable.
@@ -138,7 +149,17 @@ impl Set {
 
 /// Returns whether an event is one of an entry of this library.
 pub(crate) fn is_own(event: &libc::epoll_event) -> bool {
-    [OWN_DATA, CLIENT_DATA, BELLS_DATA].contains(&{ event.u64 })
+    [OWN_DATA, CLIENT_DATA].contains(&{ event.u64 }) || bell_of(event).is_some()
+}
+
+/// Returns the descriptor with the notifications of another process to whose entry an event belongs.
+fn bell_of(event: &libc::epoll_event) -> Option<RawFd> {
+    let number = { event.u64 }.checked_sub(BELLS_DATA)?;
+    RawFd::try_from(number).ok()
+}
+
+fn bell_data(bell: RawFd) -> u64 {
+    BELLS_DATA + u64::from(bell.unsigned_abs())
 }
 
 fn own_entry() -> libc::epoll_event {
@@ -321,14 +342,25 @@ impl World {
             sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, exclusive)?;
             known.client = Some(client);
         }
-        let bells = self.bells_number();
+        self.watch_bells(set)
+    }
+
+    /// Puts the descriptors with the notifications of other processes into the kernel's set, and removes those that no longer count.
+    fn watch_bells(&mut self, set: RawFd) -> Result<()> {
+        let bells = self.bells();
         let Some(known) = self.sets.get_mut(&set) else { return Ok(()) };
-        if let Some(bells) = bells.filter(|bells| known.bells != Some(*bells)) {
-            // The kernel knows no exclusive entry for a set, and these notifications come in a set.
-            let entry = libc::epoll_event { events: own_entry().events, u64: BELLS_DATA };
-            sys::epoll_control(set, libc::EPOLL_CTL_ADD, bells, entry)?;
-            known.bells = Some(bells);
+        if known.bells == bells {
+            return Ok(());
         }
+        let gone: SmallVec<[RawFd; 8]> = known.bells.iter().copied().filter(|bell| !bells.contains(bell)).collect();
+        gone.into_iter().for_each(|bell| known.forget_bell(set, bell));
+        for bell in bells.iter().copied().filter(|bell| !known.bells.contains(bell)) {
+            // The kernel knows no exclusive entry for a set of epoll.
+            let is_set = self.client.as_ref().is_some_and(|client| client.is_bell_set(bell));
+            let events = own_entry().events | if is_set { 0 } else { EXCLUSIVE };
+            sys::epoll_control(set, libc::EPOLL_CTL_ADD, bell, libc::epoll_event { events, u64: bell_data(bell) })?;
+        }
+        known.bells = bells;
         Ok(())
     }
 }
@@ -384,9 +416,7 @@ pub(crate) fn wait(
                 if reported.iter().any(|event| { event.u64 } == CLIENT_DATA) {
                     held.note_notification();
                 }
-                if reported.iter().any(|event| { event.u64 } == BELLS_DATA) {
-                    held.note_bell();
-                }
+                reported.iter().filter_map(bell_of).for_each(|bell| held.note_bell(Some(bell)));
                 found.extend(reported.iter().filter(|event| !is_own(event)));
             }
             Err(Error::WOULD_BLOCK) => continue,

@@ -5,6 +5,7 @@ use crate::numbers::{self, Meaning};
 use crate::socket::{Socket, State};
 use crate::world::{Place, World};
 use siga_iucv::client::Client;
+use smallvec::SmallVec;
 use std::os::fd::{AsRawFd, RawFd};
 
 impl World {
@@ -13,22 +14,27 @@ impl World {
         self.client.as_ref().map(|client| client.notifications().as_raw_fd())
     }
 
-    /// Returns the number of the descriptor that is readable when another process has sent a notification, if this process shares memory with
-    /// any.
-    pub(crate) fn bells_number(&self) -> Option<RawFd> {
-        self.client.as_ref().and_then(Client::bells).map(|bells| bells.as_raw_fd())
+    /// Returns the numbers of the descriptors that are readable when other processes have sent notifications, with which this process shares
+    /// memory.
+    pub(crate) fn bells(&self) -> SmallVec<[RawFd; 8]> {
+        let bells = self.client.as_ref().map(Client::bells).unwrap_or_default();
+        bells.iter().map(AsRawFd::as_raw_fd).collect()
     }
 
-    /// Records that this descriptor was readable.
-    pub(crate) fn note_bell(&mut self) {
-        self.client.iter_mut().for_each(Client::note_bell);
+    /// Records that one of these descriptors was readable; `None` stands for any of them.
+    pub(crate) fn note_bell(&mut self, bell: Option<RawFd>) {
+        self.client.iter_mut().for_each(|client| client.note_bell(bell));
     }
 
     /// Reserves the descriptors that the client has got since the last call, and releases those that it is about to close.
     pub(crate) fn settle_descriptors(&mut self) {
         let Some(client) = &mut self.client else { return };
+        let sets = &mut self.sets;
         let has_changed = client.settle_descriptors(|own, is_new| {
             numbers::set(own.as_raw_fd(), if is_new { Meaning::Reserved } else { Meaning::Foreign });
+            if !is_new {
+                sets.iter_mut().for_each(|(number, set)| set.forget_bell(*number, own.as_raw_fd()));
+            }
         });
         if has_changed {
             // Threads that sleep do not watch the new descriptors yet.

@@ -49,7 +49,9 @@ pub(crate) fn poll(
         }
         let left = end.map(|end| end.saturating_duration_since(Instant::now()));
         let left = if ready > 0 { Some(Duration::ZERO) } else { left };
-        let outcome = if left == Some(Duration::ZERO) {
+        let outcome = if left == Some(Duration::ZERO) && others.iter().all(|other| other.fd < 0) {
+            Ok(())
+        } else if left == Some(Duration::ZERO) {
             held.unlocked(false, |before| sys::poll(&mut others, left, before)).map(|_| ())
         } else {
             held.sleep(places, &mut others, left)

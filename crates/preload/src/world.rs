@@ -12,6 +12,7 @@ use crate::{attach, deferral, log, sys};
 use siga_iucv::client::{Client, SharedSocket};
 use siga_iucv::extent::Table;
 use siga_iucv::record::{Number, ShareKey};
+use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsRawFd, RawFd};
@@ -146,8 +147,8 @@ impl Held {
         let watched = self.client_number().filter(|_| !is_watched);
         let watches = watched.is_some();
         entries.extend(watched.map(entry));
-        let bells = self.bells_number().filter(|_| watches);
-        entries.extend(bells.map(entry));
+        let bells = if watches { self.bells() } else { SmallVec::new() };
+        entries.extend(bells.iter().copied().map(entry));
         sockets.iter().for_each(|place| self.expect_connections(*place));
         let place = self.add_sleeper(Sleeper { sockets, event, watches });
         let outcome = self.unlocked(true, |before| {
@@ -160,17 +161,14 @@ impl Held {
             }
             // Then the thread looks at the memory of other processes from time to time.
             let time =
-                if bells.is_some() { Some(time.unwrap_or(LIMITED_SLEEP_MAX).min(LIMITED_SLEEP_MAX)) } else { time };
+                if !bells.is_empty() { Some(time.unwrap_or(LIMITED_SLEEP_MAX).min(LIMITED_SLEEP_MAX)) } else { time };
             sys::poll(&mut entries[own + 1..own + 2], time, before)
         });
-        let is_ready = |at: usize| entries.get(at).is_some_and(|entry| entry.revents != 0);
-        let (is_notified, is_rung) = (watches && is_ready(own + 1), bells.is_some() && is_ready(own + 2));
-        if is_notified {
+        let mut ready = entries.iter().skip(own + 1).filter(|entry| watches && entry.revents != 0).peekable();
+        if ready.next_if(|entry| Some(entry.fd) == watched).is_some() {
             self.note_notification();
         }
-        if is_rung {
-            self.note_bell();
-        }
+        ready.for_each(|bell| self.note_bell(Some(bell.fd)));
         entries.truncate(own);
         if let Some(Sleeper { event, .. }) = self.sleepers[place].take() {
             event.clear();
@@ -265,7 +263,7 @@ impl World {
         if self.sets.values().any(Set::is_nested) {
             // While a notification is unread, such a set is readable for the kernel, and so for the program.
             self.note_notification();
-            self.note_bell();
+            self.note_bell(None);
         }
         let Some(client) = &mut self.client else { return false };
         let moved = client.work();

@@ -141,7 +141,10 @@ impl Client {
         if connection.carrier.lane.is_some() {
             return Err("the guest gave a connection a second slot");
         }
-        let is_unwanted = connection.carrier.stage != Asked::Yes || connection.closed || *stage == Stage::Closing;
+        let is_unwanted = connection.carrier.stage != Asked::Yes
+            || connection.closed
+            || *stage == Stage::Closing
+            || self.direct.is_muted(slot.couple);
         if is_unwanted {
             if *stage != Stage::Closing {
                 self.send_command(number, Command::LeaveDirect);
@@ -573,6 +576,11 @@ impl Client {
                 connection.carrier.sends_again(&bytes);
             }
             self.resend(number);
+        }
+        for number in std::mem::take(&mut self.direct.flooded) {
+            // The peer sees where this side stops, and sends what follows by TCP.
+            self.return_to_tcp(number);
+            self.announce(number);
         }
         for number in std::mem::take(&mut self.direct.news) {
             self.heeds_stop(number);

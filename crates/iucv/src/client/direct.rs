@@ -3,6 +3,10 @@
 //! A couple begins with descriptors from the guest. The client makes its memory, and passes it to the guest. The couple is whole when
 //! the memory of the other application has come. From then on, the guest can bind a slot of it to a connection.
 
+#[cfg(test)]
+mod tests;
+
+use crate::limits::{CHANGE_CREDIT, WAKE_CREDIT_MAX};
 use crate::packets::out_of_the_way;
 use crate::passing::{Parcel, Passing};
 use crate::record::Number;
@@ -10,9 +14,16 @@ use siga_ring::direct::{Couple, Lane, OwnSlots, PeerSlots, Shape, Violation};
 use siga_ring::doorbell::Notification;
 use siga_ring::ready_set::ReadySet;
 use siga_ring::{NotifyFd, WakeFd};
+use smallvec::SmallVec;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
+
+/// The largest number of couples whose pipes a thread watches one by one.
+const PIPES_WATCHED_MAX: usize = 8;
+
+/// Descriptors on which the notifications of other applications arrive.
+pub type WakeDescriptors<'a> = SmallVec<[BorrowedFd<'a>; PIPES_WATCHED_MAX]>;
 
 /// A slot that the control program has given to a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +61,8 @@ pub(super) struct Direct {
     pub(super) unread: Vec<(Number, Vec<u8>)>,
     /// Connections whose peer has written an impossible word.
     pub(super) broken: Vec<(Number, Violation)>,
+    /// Connections of a couple whose other application has sent too many notifications without a change of its words.
+    pub(super) flooded: Vec<Number>,
     /// The last notification of a peer.
     pub(super) last_notification: Option<Notification>,
     /// Couples that have ended. Their descriptors stay open until the program that contains this client knows it, because the kernel may
@@ -68,6 +81,12 @@ struct Shared {
     stage: Stage,
     wake_fd: WakeFd,
     registration: u64,
+    /// Whether the wake descriptor was readable, and nobody has read it since.
+    is_notified: bool,
+    /// How many more notifications this application accepts. Changes of the peer's words add to it.
+    wake_credit: u32,
+    /// True if the credit is used up. This application no longer waits for notifications of the other one, and uses no slots of the couple.
+    is_muted: bool,
     /// True if the other application has ended, or the control program has ended the couple.
     is_dead: bool,
 }
@@ -112,6 +131,24 @@ impl Direct {
     /// Returns the descriptor that is readable when another application has sent a notification.
     pub(super) fn bells(&self) -> Option<BorrowedFd<'_>> {
         self.bells.as_ref().map(ReadySet::descriptor)
+    }
+
+    /// Returns the descriptors for which this application waits: the pipes of its couples, or, if it has many couples, the set of the
+    /// pipes. A thread that waits for a pipe itself is often woken on the CPU of the other application. One that waits for a set is not.
+    pub(super) fn wake_descriptors(&self) -> WakeDescriptors<'_> {
+        let alive = self.couples.iter().flatten().filter(|shared| !shared.is_dead && !shared.is_muted);
+        if alive.clone().count() > PIPES_WATCHED_MAX {
+            return self.bells().into_iter().collect();
+        }
+        alive.map(|shared| shared.wake_fd.as_fd()).collect()
+    }
+
+    /// Records that one of these descriptors was readable; `None` stands for any of them.
+    pub(super) fn note_notification(&mut self, of: Option<RawFd>) {
+        let of = of.filter(|of| self.bells().is_none_or(|bells| bells.as_raw_fd() != *of));
+        for shared in self.couples.iter_mut().flatten() {
+            shared.is_notified |= of.is_none_or(|of| shared.wake_fd.as_fd().as_raw_fd() == of);
+        }
     }
 
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
@@ -159,7 +196,16 @@ impl Direct {
         let bells = self.bells.as_mut().ok_or(io::ErrorKind::InvalidData)?;
         let registration = bells.add(&wake_fd, at)?;
         let stage = Stage::Half { memory: Some((memory, notify)), waiting: Vec::new() };
-        let shared = Some(Shared { id, stage, wake_fd, registration, is_dead: false });
+        let shared = Some(Shared {
+            id,
+            stage,
+            wake_fd,
+            registration,
+            is_notified: false,
+            wake_credit: WAKE_CREDIT_MAX,
+            is_muted: false,
+            is_dead: false,
+        });
         self.has_begun = true;
         match self.couples.get_mut(at) {
             Some(free) => *free = shared,
@@ -201,9 +247,15 @@ impl Direct {
                 let free = free.ok_or("the guest named a slot that is not free")?;
                 *free = Some((number, Lane::bind(&mut whole.couple, slot.slot, slot.generation)));
                 whole.bound.push(slot.slot);
+                shared.wake_credit = WAKE_CREDIT_MAX.min(shared.wake_credit + CHANGE_CREDIT);
                 Ok(Some(LanePlace { couple: at, slot: slot.slot }))
             }
         }
+    }
+
+    /// Returns whether this application uses no slots of a couple, because the other application has sent too many notifications.
+    pub(super) fn is_muted(&mut self, id: u64) -> bool {
+        self.find(id).is_some_and(|(_, shared)| shared.is_muted)
     }
 
     /// Returns the couple and the lane at a place, and whether the couple is dead.
@@ -294,13 +346,18 @@ impl Direct {
         for shared in self.couples.iter_mut().flatten() {
             let Stage::Whole(whole) = &mut shared.stage else { continue };
             let Whole { couple, lanes, bound } = &mut **whole;
+            let mut has_changed = false;
             for slot in bound.iter() {
                 let Some((number, lane)) = &mut lanes[*slot] else { continue };
                 match lane.look(couple) {
-                    Ok(false) => {}
+                    Ok(false) => continue,
                     Ok(true) => self.news.push(*number),
                     Err(violation) => self.broken.push((*number, violation)),
                 }
+                has_changed = true;
+            }
+            if has_changed {
+                shared.wake_credit = WAKE_CREDIT_MAX.min(shared.wake_credit + CHANGE_CREDIT);
             }
         }
         self.has_news()
@@ -308,7 +365,7 @@ impl Direct {
 
     #[inline]
     pub(super) fn has_news(&self) -> bool {
-        !self.news.is_empty() || !self.broken.is_empty() || !self.unread.is_empty()
+        !self.news.is_empty() || !self.broken.is_empty() || !self.unread.is_empty() || !self.flooded.is_empty()
     }
 
     /// Requests notifications of the other applications. Returns false if there is something to do already.
@@ -336,16 +393,41 @@ impl Direct {
         })
     }
 
-    /// Reads the notifications of the other applications, without waiting. A couple whose other application has ended becomes dead.
-    pub(super) fn drain(&mut self) {
+    /// Reads the notifications of the other applications, without waiting: those that were noted, or with `all` those of all couples. A
+    /// couple whose other application has ended becomes dead.
+    pub(super) fn drain(&mut self, all: bool) {
         for at in 0..self.couples.len() {
-            let Some(shared) = self.couples[at].as_ref().filter(|shared| !shared.is_dead) else { continue };
+            let Some(shared) = self.couples[at].as_mut().filter(|shared| !shared.is_dead && !shared.is_muted) else {
+                continue;
+            };
+            if !std::mem::take(&mut shared.is_notified) && !all {
+                continue;
+            }
             let drained = shared.wake_fd.drain();
             let hung_up = drained.as_ref().map_or(true, |drained| drained.hung_up);
+            let was_woken = drained.as_ref().is_ok_and(|drained| drained.notifications > 0);
             self.last_notification = drained.ok().and_then(|drained| drained.last).or(self.last_notification);
             if hung_up {
                 self.end_at(at);
+            } else if was_woken {
+                self.pay_for_notification(at);
             }
+        }
+    }
+
+    /// Takes a notification of a couple off its credit. Without credit, the couple is muted.
+    fn pay_for_notification(&mut self, at: usize) {
+        let Some(Some(shared)) = self.couples.get_mut(at) else { return };
+        shared.wake_credit = shared.wake_credit.saturating_sub(1);
+        if shared.wake_credit > 0 || std::mem::replace(&mut shared.is_muted, true) {
+            return;
+        }
+        if let Some(bells) = &mut self.bells {
+            bells.remove(shared.registration, &shared.wake_fd);
+        }
+        match &mut shared.stage {
+            Stage::Half { waiting, .. } => self.flooded.extend(waiting.drain(..).map(|(number, _)| number)),
+            Stage::Whole(whole) => self.flooded.extend(whole.lanes.iter().flatten().map(|(number, _)| *number)),
         }
     }
 

@@ -11,7 +11,7 @@ use siga_ring::{Consumer, Link, NotifyFd, Producer, WakeFd};
 use smallvec::SmallVec;
 use std::convert::Infallible;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -145,7 +145,7 @@ impl GuestLink {
         self.ready.guest = true;
     }
 
-    /// Records that the descriptor of other applications' notifications was readable.
+    /// Records that a descriptor of other applications' notifications was readable.
     pub(super) fn note_bell(&mut self) {
         self.ready.bell = true;
     }
@@ -159,7 +159,7 @@ impl GuestLink {
         let is_unknown = ready == Ready::default();
         if ready.bell || is_unknown {
             direct.awake();
-            direct.drain();
+            direct.drain(is_unknown);
         }
         // If the doorbell cannot be read, the next read finds the hang-up.
         if (ready.guest || is_unknown)
@@ -178,23 +178,26 @@ impl GuestLink {
 
     /// Waits until a descriptor is ready, for up to `time` (`None`: without a limit). A program in a sandbox often may use this system
     /// call and not those of epoll.
-    fn poll(&mut self, direct: &Direct, time: Option<Duration>) {
+    fn poll(&mut self, direct: &mut Direct, time: Option<Duration>) {
         let time = time.map(|time| Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 3_600, tv_nsec: 0 }));
         let guest = self.wake_fd.as_fd();
         let call = self.calls.as_ref().map(|calls| calls.wake.as_fd());
-        let bells = direct.bells().filter(|_| !direct.is_empty());
-        let (call_at, bells_at) = (call.map(|_| 1), bells.map(|_| 1 + usize::from(call.is_some())));
-        let all = [Some(guest), call, bells];
-        let mut entries: SmallVec<[PollFd<'_>; 3]> =
-            all.into_iter().flatten().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let (call_at, bells_at) = (call.map(|_| 1), 1 + usize::from(call.is_some()));
+        let all = [guest].into_iter().chain(call).chain(direct.wake_descriptors());
+        let mut entries: SmallVec<[PollFd<'_>; 8]> =
+            all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         match poll(&mut entries, time.as_ref()) {
             Ok(_) => {}
             Err(Errno::INTR | Errno::NOMEM) => return,
             Err(error) => unreachable!("open descriptors can be waited for: {error}"),
         }
         let is_ready = |at: Option<usize>| at.is_some_and(|at| !entries[at].revents().is_empty());
-        let (guest, call, bell) = (is_ready(Some(0)), is_ready(call_at), is_ready(bells_at));
-        let before = self.ready;
+        let (guest, call) = (is_ready(Some(0)), is_ready(call_at));
+        let rung = entries[bells_at..].iter().filter(|entry| !entry.revents().is_empty());
+        let rung: SmallVec<[RawFd; 8]> = rung.map(|entry| entry.as_fd().as_raw_fd()).collect();
+        let (before, bell) = (self.ready, !rung.is_empty());
+        drop(entries);
+        rung.into_iter().for_each(|number| direct.note_notification(Some(number)));
         self.ready = Ready { guest: before.guest || guest, call: before.call || call, bell: before.bell || bell };
     }
 }

@@ -1,11 +1,12 @@
 //! Waiting for the guest and for other applications, and the descriptors for this.
 
 use super::Client;
+use super::direct::WakeDescriptors;
 use super::link::Waits;
 use crate::limits::ANSWER_TIME_MAX;
 use siga_ring::clock::Ticks;
 use siga_ring::wait::Sources;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -57,10 +58,16 @@ impl Client {
         self.link.descriptors().chain(self.direct.descriptors())
     }
 
-    /// Returns a descriptor on which the notifications of other applications arrive, if this application shares memory with any. It is a
-    /// set of epoll. For a client with a wake descriptor, [`Client::descriptor`] covers it.
-    pub fn bells(&self) -> Option<BorrowedFd<'_>> {
-        self.direct.bells().filter(|_| !self.direct.is_empty())
+    /// Returns the descriptors on which the notifications of other applications arrive: the pipes of the applications with which this one
+    /// shares memory, or, if these are many, one set of epoll ([`Client::is_bell_set`]). They change when [`Client::settle_descriptors`]
+    /// reports a change, and when another application ends. For a client with a wake descriptor, [`Client::descriptor`] covers them.
+    pub fn bells(&self) -> WakeDescriptors<'_> {
+        self.direct.wake_descriptors()
+    }
+
+    /// Returns whether a descriptor of [`Client::bells`] is a set of epoll.
+    pub fn is_bell_set(&self, bell: RawFd) -> bool {
+        self.direct.bells().is_some_and(|bells| bells.as_raw_fd() == bell)
     }
 
     /// Calls `change` for each descriptor that this client has got (true) or is about to close (false) since the last call, because memory
@@ -70,8 +77,9 @@ impl Client {
         self.direct.settle_descriptors(change)
     }
 
-    /// Records that the descriptor of [`Client::bells`] was readable.
-    pub fn note_bell(&mut self) {
+    /// Records that a descriptor of [`Client::bells`] was readable; `None` stands for any of them.
+    pub fn note_bell(&mut self, bell: Option<RawFd>) {
+        self.direct.note_notification(bell);
         self.link.note_bell();
     }
 }
