@@ -7,6 +7,7 @@ pub(crate) mod drivers;
 mod figures;
 mod hog;
 mod laboratory;
+pub(crate) mod links;
 pub(crate) mod network;
 mod ports;
 pub(crate) mod programs;

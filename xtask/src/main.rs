@@ -139,6 +139,9 @@ enum OtherBench {
     /// Compare redis, nginx, memcached, PostgreSQL and iperf3 under `siga exec` with the same programs on the kernel's sockets (needs
     /// root and a quiet machine for about 20 minutes)
     Programs(bench::programs::Options),
+    /// Measure how accurately modelled links keep their rate and their latency, and print a Markdown table (needs a quiet machine for
+    /// about five minutes)
+    Links(bench::links::Options),
 }
 
 fn main() -> ExitCode {
@@ -154,6 +157,7 @@ fn main() -> ExitCode {
             bench::disturb::Disturber::start(seconds).and_then(bench::disturb::Disturber::wait)
         }
         Task::Bench { other: Some(OtherBench::Programs(options)), .. } => bench::programs::run(root, &options),
+        Task::Bench { other: Some(OtherBench::Links(options)), .. } => bench::links::run(root, &options),
         Task::Bench { other: None, rounds, seconds, only, all_axes, disturbed, out } => {
             let options = bench::network::Options { rounds, seconds, only, all_axes, disturbed, out: root.join(out) };
             bench::network::run(root, &options)
