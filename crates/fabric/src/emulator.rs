@@ -6,6 +6,7 @@
 use crate::counters::Counters;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
+use siga_model::link::table::UNIT;
 use siga_model::link::{Block, Distribution, Link, Loss, Queue, SHARE_PARTS, Share};
 use siga_stack::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
@@ -314,14 +315,14 @@ impl<T: Clone> Emulator<T> {
     fn latency(&mut self) -> u64 {
         let latency = self.link.latency_ns;
         let (first, second) = (self.uniform(), self.uniform());
-        let offset = match self.link.jitter {
-            None => return latency,
-            Some((jitter, Distribution::Uniform)) => jitter as f64 * (2.0 * first - 1.0),
+        let Some((jitter, distribution)) = &self.link.jitter else { return latency };
+        let deviation = match distribution {
+            Distribution::Uniform => 2.0 * first - 1.0,
             // Box and Muller.
-            Some((jitter, Distribution::Normal)) => {
-                jitter as f64 * (-2.0 * first.ln()).sqrt() * (2.0 * std::f64::consts::PI * second).cos()
-            }
+            Distribution::Normal => (-2.0 * first.ln()).sqrt() * (2.0 * std::f64::consts::PI * second).cos(),
+            Distribution::Table(values) => between(values, first) / f64::from(UNIT),
         };
+        let offset = *jitter as f64 * deviation;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the value is a positive time")]
         let varied = (latency as f64 + offset).max(0.0) as u64;
         varied
@@ -331,6 +332,18 @@ impl<T: Clone> Emulator<T> {
     fn uniform(&mut self) -> f64 {
         ((self.random.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64
     }
+}
+
+/// Returns the value at a place from 0 (the first) to 1 (the last), interpolated between its two neighbours.
+fn between(values: &[i16], place: f64) -> f64 {
+    let at = place * values.len().saturating_sub(1) as f64;
+    let value = |at: f64| -> f64 {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the value is an index")]
+        let index = at as usize;
+        values.get(index).copied().map_or(0.0, f64::from)
+    };
+    let (low, high) = (value(at.floor()), value(at.ceil()));
+    low + (high - low) * at.fract()
 }
 
 #[cfg(test)]

@@ -6,6 +6,9 @@ use crate::error::{Error, Result};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
+
+pub mod table;
 
 /// Number of parts of a [`Share`] that make up the whole.
 pub const SHARE_PARTS: u32 = 1_000_000_000;
@@ -17,6 +20,9 @@ const TIME_NS_MAX: u64 = 60_000_000_000;
 const QUEUE_FRAMES_MAX: u64 = 1_000_000;
 /// Maximum number of bytes that wait for the link, and of bytes in a block.
 const QUEUE_BYTES_MAX: u64 = 64 << 20;
+
+/// Maximum length of the text of a link in files and messages.
+const TEXT_BYTES_MAX: usize = 4_096;
 
 /// A probability, in billionths.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,12 +48,15 @@ impl fmt::Display for Share {
 }
 
 /// How the latency of a link varies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Distribution {
     /// Every value from `latency - jitter` to `latency + jitter` is equally likely.
     Uniform,
     /// Normal distribution with the standard deviation `jitter`. Values below zero become zero.
     Normal,
+    /// Equally likely values in ascending order, and all values between them, in units of `jitter` / [`table::UNIT`]. They are added to
+    /// the latency. Results below zero become zero.
+    Table(Arc<[i16]>),
 }
 
 /// How a link loses frames.
@@ -118,6 +127,34 @@ pub struct Link {
 }
 
 impl Link {
+    /// Returns a link that has only a rate in bits per second, and a latency in nanoseconds.
+    pub const fn channel(rate: u64, latency_ns: u64) -> Self {
+        let nothing = Share(0);
+        Self {
+            rate: Some(rate),
+            latency_ns,
+            jitter: None,
+            loss: None,
+            reorder: nothing,
+            duplicate: nothing,
+            corrupt: nothing,
+            queue: Queue::Frames(1_000),
+            block: None,
+            seed: 0,
+        }
+    }
+
+    /// Returns true if the link has no settings other than a rate and a latency.
+    pub fn is_channel(&self) -> bool {
+        *self == Self { rate: self.rate, latency_ns: self.latency_ns, ..Self::default() }
+    }
+
+    /// Returns the nanoseconds for which a number of bytes keeps the wire busy.
+    pub fn time_on_wire_ns(&self, bytes: u64) -> u64 {
+        let bits_ns = u128::from(bytes) * 8 * 1_000_000_000;
+        self.rate.map_or(0, |rate| u64::try_from(bits_ns.div_ceil(u128::from(rate.max(1)))).unwrap_or(u64::MAX))
+    }
+
     /// Returns true if frames pass as if there were no link.
     pub fn is_transparent(&self) -> bool {
         *self == Self { queue: self.queue, seed: self.seed, ..Self::default() }
@@ -180,6 +217,7 @@ fn jitter(text: &str) -> Option<(u64, Distribution)> {
     let (value, distribution) = match text.split_once(':') {
         None | Some((_, "uniform")) => (text.split(':').next()?, Distribution::Uniform),
         Some((value, "normal")) => (value, Distribution::Normal),
+        Some((value, table)) if table.starts_with(table::NAME) => (value, Distribution::Table(table::parse(table)?)),
         Some(_) => return None,
     };
     Some((time(value)?, distribution))
@@ -221,7 +259,7 @@ impl Link {
             }
             "latency" => self.latency_ns = time(value).ok_or_else(no(TIME_HINT))?,
             "jitter" => {
-                let hint = "write a time, and optionally a distribution: 100us, 100us:uniform or 100us:normal";
+                let hint = "write a time, and optionally a distribution: 100us, 100us:uniform, 100us:normal, or 100us:FILE, where FILE is a table of tc's netem with a / in its name";
                 self.jitter = Some(jitter(value).ok_or_else(no(hint))?);
             }
             "loss" => {
@@ -346,13 +384,28 @@ impl fmt::Display for Loss {
 impl fmt::Display for Link {
     /// Writes the settings that differ from those of a link that changes nothing. [`Link::from_str`] reads the text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text(table::text))
+    }
+}
+
+impl Link {
+    /// Returns a short text for people, without the values of a table of jitter.
+    pub fn label(&self) -> String {
+        self.text(|_| ":table".to_owned())
+    }
+
+    fn text(&self, table: impl Fn(&[i16]) -> String) -> String {
         let mut settings = Vec::new();
         settings.extend(self.rate.map(|rate| format!("rate={}", Unit(rate, &RATES))));
         let mut add = |is_set: bool, text: String| settings.extend(is_set.then_some(text));
         add(self.latency_ns > 0, format!("latency={}", Unit(self.latency_ns, &TIMES)));
-        if let Some((jitter, distribution)) = self.jitter {
-            let name = if distribution == Distribution::Normal { ":normal" } else { "" };
-            add(true, format!("jitter={}{name}", Unit(jitter, &TIMES)));
+        if let Some((jitter, distribution)) = &self.jitter {
+            let name = match distribution {
+                Distribution::Uniform => String::new(),
+                Distribution::Normal => ":normal".to_owned(),
+                Distribution::Table(values) => table(values),
+            };
+            add(true, format!("jitter={}{name}", Unit(*jitter, &TIMES)));
         }
         if let Some(loss) = self.loss {
             add(true, format!("loss={loss}"));
@@ -371,7 +424,7 @@ impl fmt::Display for Link {
             add(true, format!("block={}:{}", Unit(block.bytes, &SIZES), Unit(block.collect_ns, &TIMES)));
         }
         add(self.seed != 0 || self.is_transparent(), format!("seed={}", self.seed));
-        f.write_str(&settings.join(","))
+        settings.join(",")
     }
 }
 
@@ -385,7 +438,11 @@ macro_rules! serde_by_text {
 
         impl<'de> Deserialize<'de> for $kind {
             fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
-                crate::text::bounded(from)?.parse().map_err(serde::de::Error::custom)
+                let text = String::deserialize(from)?;
+                if text.len() > TEXT_BYTES_MAX {
+                    return Err(serde::de::Error::custom(format!("the settings of a link have more than {TEXT_BYTES_MAX} bytes")));
+                }
+                text.parse().map_err(serde::de::Error::custom)
             }
         }
     )*};
@@ -409,6 +466,7 @@ mod tests {
             "latency=1s,jitter=20ms:normal,reorder=1%,duplicate=0.5%,corrupt=100%",
             "loss=gilbert:1%:20%:100%:0%,queue=64kb",
             "latency=1ns,queue=10,block=32kb:1ms",
+            "jitter=20ms:table:-8192/0/16384",
             "seed=0",
         ] {
             let read = link(text);
@@ -441,6 +499,11 @@ mod tests {
             "latency=1.us",
             "latency=99999999999999999999s",
             "jitter=1us:pareto",
+            "jitter=1us:table:",
+            "jitter=1us:table:5",
+            "jitter=1us:table:2/1",
+            "jitter=1us:table:1/99999",
+            "jitter=1us:./no/such/file",
             "loss=101%",
             "loss=1",
             "loss=gilbert:1%",

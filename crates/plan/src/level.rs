@@ -308,7 +308,9 @@ impl Level {
     }
 
     fn parse(text: &str, place: &str) -> Result<Self> {
-        let level: Self = toml::from_str(text).map_err(|error| Error::usage(format!("level {place}: {error}")))?;
+        let directory = Path::new(place).parent().unwrap_or(Path::new(""));
+        let text = linked::with_tables(text, directory).map_err(|error| error.at(format!("level {place}")))?;
+        let level: Self = toml::from_str(&text).map_err(|error| Error::usage(format!("level {place}: {error}")))?;
         level.check().map_err(|error| error.at(format!("level {place}")))?;
         Ok(level)
     }

@@ -13,6 +13,7 @@ use siga_fabric::protocol::request::{Answer, GuestState, GuestStatus, Request};
 use siga_fabric::rundir::{self, RunDir};
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::limits::TOPOLOGY_BYTES_MAX;
+use siga_model::link::table;
 use siga_model::name::Name;
 use siga_model::notice::old_spellings;
 use siga_model::topology::Topology;
@@ -286,7 +287,13 @@ fn read(path: &Path) -> Result<String> {
     for notice in old_spellings(&text) {
         note(&format!("note: {}: {notice}", path.display()));
     }
-    Ok(text)
+    let directory = path.parent().unwrap_or(Path::new(""));
+    with_tables(&text, directory).map_err(|error| error.at(path.display()))
+}
+
+/// Replaces the names of files with tables of jitter by the tables. Relative names are below `directory`.
+fn with_tables(text: &str, directory: &Path) -> Result<String> {
+    table::with_files(text, |file| siga_fabric::files::read_text(&directory.join(file), table::FILE_BYTES_MAX))
 }
 
 fn up(path: &Path, name: Option<Name>) -> Result<()> {

@@ -68,7 +68,11 @@ fn latency_follows_its_distribution_and_keeps_the_order() {
     assert_eq!((link.take(at(7)), link.next_due()), (None, Some(at(7 + 5 * MS))));
     assert_eq!(departures(&mut link), [(7 + 5 * MS, 0)]);
 
-    for (text, deviation) in [("jitter=1ms", 1.0 / 3.0_f64.sqrt()), ("jitter=1ms:normal", 1.0)] {
+    for (text, deviation) in [
+        ("jitter=1ms", 1.0 / 3.0_f64.sqrt()),
+        ("jitter=1ms:table:-8192/8192", 1.0 / 3.0_f64.sqrt()),
+        ("jitter=1ms:normal", 1.0),
+    ] {
         let mut link = emulator(&format!("latency=10ms,{text},seed=3"));
         // The frames are so far apart that none waits for the frame before it.
         offer(&mut link, 20_000, 64, 100 * MS);

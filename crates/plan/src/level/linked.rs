@@ -1,8 +1,10 @@
 //! Levels with a modelled link. A plan writes them as `link:SETTINGS` or `LEVEL@link:SETTINGS`.
 
 use super::{Level, name_of};
+use crate::file;
 use siga_model::error::{Error, Result};
-use siga_model::link::Link;
+use siga_model::link::{Link, table};
+use std::path::Path;
 
 /// Beginning of the text of a level that only has a link.
 const ALONE: &str = "link:";
@@ -10,6 +12,21 @@ const ALONE: &str = "link:";
 const WITH: &str = "@link:";
 /// The settings of no link.
 const OFF: &str = "off";
+
+/// Reads the settings of a link. Files with tables of jitter are read.
+fn link(settings: &str) -> Result<Link> {
+    with_tables(settings, Path::new(""))?.parse()
+}
+
+/// Replaces the names of files with tables of jitter by the tables. Relative names are below `directory`.
+pub(super) fn with_tables(text: &str, directory: &Path) -> Result<String> {
+    table::with_files(text, |file| {
+        let read = file::read_named(&directory.join(file), table::FILE_BYTES_MAX);
+        read.map_err(|error| {
+            Error::usage(format!("cannot read the file: {error}")).hint("use the name of a file with a table")
+        })
+    })
+}
 
 impl Level {
     /// Returns the text with which a plan names a level with a link. `settings` is `off` or the text of a link.
@@ -29,8 +46,7 @@ impl Level {
         if settings == OFF {
             return Ok(level.to_owned());
         }
-        let link = settings.parse::<Link>()?;
-        let name = name_of(&link.to_string().replace(',', " "));
+        let name = name_of(&link(settings)?.label().replace(',', " "));
         // The level comes last, so that a name such as `latency=1ms 430-packing` still says which feature is missing.
         Ok(if level == "plain" { name } else { format!("{name} {level}") })
     }
@@ -60,7 +76,7 @@ impl Level {
             return Ok(self);
         }
         let about = format!("{} Modelled link {settings}.", self.about);
-        Ok(Self { name, about: about.trim_start().to_owned(), link: Some(settings.parse()?), ..self })
+        Ok(Self { name, about: about.trim_start().to_owned(), link: Some(link(settings)?), ..self })
     }
 }
 
@@ -99,6 +115,12 @@ mod tests {
         assert_eq!(Level::load(&file).unwrap().link, Some("latency=5ms".parse().unwrap()));
         let twice = Level::load(&format!("{file}@link:latency=1ms")).unwrap_err();
         assert!(twice.to_string().contains("already has the modelled link latency=5ms"), "{twice}");
+        std::fs::write(directory.path().join("table"), "-8192 8192").unwrap();
+        std::fs::write(&file, "name = \"slow\"\nlink = \"jitter=5ms:./table\"\n").unwrap();
+        assert_eq!(Level::load(&file).unwrap().link, Some("jitter=5ms:table:-8192/8192".parse().unwrap()));
+        let named = format!("link:jitter=5ms:{}/table", directory.path().display());
+        assert_eq!(Level::load(&named).unwrap().name, "jitter=5ms:table");
+        assert!(Level::load("link:jitter=5ms:/none").unwrap_err().to_string().contains("/none"));
         std::fs::write(&file, "name = \"slow\"\nlink = \"rate=0bit\"\n").unwrap();
         assert_eq!(Level::load(&file).unwrap_err().exit_status(), 2);
     }

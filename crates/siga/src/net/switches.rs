@@ -12,6 +12,7 @@ use siga_model::link::LinkChange;
 use siga_model::name::Name;
 use siga_model::topology::{Mirror, PortChange, PortVlan, Protection};
 use std::fmt::Write;
+use std::path::Path;
 
 pub(super) const PORT_HELP: &str = "\
 Examples:
@@ -136,7 +137,7 @@ pub(crate) struct LinkArgs {
     /// Name of the port: GUEST or GUEST.DEVICE for a guest's device, or the name of a port in the topology.
     port: String,
     /// Settings as KEY=VALUE, separated by commas, or `off` for no link. Other settings stay as they are.
-    change: LinkChange,
+    change: String,
     /// Change only one direction: from-station for frames that the station sends, to-station for frames that it receives.
     /// Default: both.
     #[arg(long, value_name = "DIRECTION", default_value = "both", hide_default_value = true)]
@@ -186,6 +187,7 @@ pub(super) fn port(args: &PortArgs) -> Result<()> {
 
 pub(super) fn link(args: LinkArgs) -> Result<()> {
     let LinkArgs { network, lan, port, change, direction } = args;
+    let change: LinkChange = super::with_tables(&change, Path::new(""))?.parse()?;
     let of = |other: Direction| (direction != other).then(|| change.clone());
     let (link_from_station, link_to_station) = (of(Direction::ToStation), of(Direction::FromStation));
     let change = PortChange { link_from_station, link_to_station, ..PortChange::default() };
