@@ -51,6 +51,6 @@ pub(crate) fn agreed(features: DriverFeatures, kind: NetworkKind) -> Agreed {
 
 /// Configures a new ring according to the driver features `packing` and `suppress_doorbells`.
 pub(crate) fn prepare(ring: &mut Producer, features: DriverFeatures, kind: NetworkKind) {
-    ring.set_packing(features.packing && !matches!(kind, NetworkKind::Vctc { .. }));
+    ring.set_packing(features.packing && !kind.is_ctc());
     ring.set_notify_always(!features.suppress_doorbells);
 }

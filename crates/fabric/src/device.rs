@@ -3,6 +3,7 @@
 //! Each connectivity type has one file with its two halves, and a case of [`Outbound`] and [`Inbound`]. Rules that all types
 //! share are in `guest/peer_link.rs`, such as the rule for a partner without an empty buffer.
 
+pub(crate) mod ctc;
 mod hipersockets;
 mod vctc;
 
@@ -10,6 +11,7 @@ use siga_model::topology::NetworkKind;
 use siga_ring::{Frame, Producer, ReserveError, Violation};
 use siga_stack::link::frame::Marks;
 use siga_stack::stack::Transmit;
+use siga_stack::time::Instant;
 
 /// The result of an attempt to send a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +60,7 @@ impl<F: FnMut(&mut [u8])> Source for Whole<F> {
 pub(crate) enum Outbound {
     HiperSockets(hipersockets::Outbound),
     Vctc(vctc::Outbound),
+    Ctc(ctc::Outbound),
 }
 
 impl Outbound {
@@ -70,6 +73,7 @@ impl Outbound {
         match self {
             Self::HiperSockets(outbound) => outbound.send(ring, source),
             Self::Vctc(outbound) => outbound.send(ring, source),
+            Self::Ctc(outbound) => outbound.send(ring, source),
         }
     }
 
@@ -86,6 +90,7 @@ impl Outbound {
                 Ok(0)
             }
             Self::Vctc(outbound) => outbound.flush(ring),
+            Self::Ctc(outbound) => outbound.flush(ring),
         }
     }
 
@@ -94,6 +99,7 @@ impl Outbound {
         match self {
             Self::HiperSockets(_) => {}
             Self::Vctc(outbound) => outbound.partner_ready(),
+            Self::Ctc(outbound) => outbound.partner_ready(),
         }
     }
 
@@ -103,6 +109,8 @@ impl Outbound {
         match self {
             Self::HiperSockets(_) => true,
             Self::Vctc(outbound) => outbound.is_open(),
+            // A packet that the channel or the partner cannot take yet waits.
+            Self::Ctc(_) => false,
         }
     }
 
@@ -111,6 +119,23 @@ impl Outbound {
         match self {
             Self::HiperSockets(outbound) => outbound.packet_bytes_max(),
             Self::Vctc(outbound) => outbound.packet_bytes_max(),
+            Self::Ctc(outbound) => outbound.packet_bytes_max(),
+        }
+    }
+
+    /// Returns the sending half of a real CTC.
+    pub(crate) fn ctc(&mut self) -> Option<&mut ctc::Outbound> {
+        match self {
+            Self::Ctc(outbound) => Some(outbound),
+            Self::HiperSockets(_) | Self::Vctc(_) => None,
+        }
+    }
+
+    /// Returns the time at which the block on the channel of a real CTC has arrived. `None` if there is no block on it.
+    pub(crate) fn block_due(&self) -> Option<Instant> {
+        match self {
+            Self::Ctc(outbound) => outbound.due(),
+            Self::HiperSockets(_) | Self::Vctc(_) => None,
         }
     }
 }
@@ -175,6 +200,9 @@ pub(crate) fn halves(kind: NetworkKind) -> (Outbound, Inbound) {
         ),
         NetworkKind::Vctc { buffer } => {
             (Outbound::Vctc(vctc::Outbound::new(buffer)), Inbound::Vctc(vctc::Inbound::default()))
+        }
+        NetworkKind::Ctc { buffer } => {
+            (Outbound::Ctc(ctc::Outbound::new(buffer)), Inbound::Vctc(vctc::Inbound::default()))
         }
     }
 }

@@ -70,6 +70,11 @@ pub enum NetworkKind {
         /// Largest block, in bytes.
         buffer: u32,
     },
+    /// Connects two guests by a real (ESCON) channel, which is modelled: a block takes time, and the next block waits for it.
+    Ctc {
+        /// Largest block, in bytes.
+        buffer: u32,
+    },
     /// Connects guests through a switch process, without an uplink.
     Guestlan {
         /// The type of the LAN, which is also the type of the devices that can couple to it.
@@ -90,6 +95,7 @@ impl NetworkKind {
         match self {
             Self::Hipersockets { .. } => "hipersockets",
             Self::Vctc { .. } => "vctc",
+            Self::Ctc { .. } => "ctc",
             Self::Guestlan { .. } => "guestlan",
             Self::Vswitch { .. } => "vswitch",
         }
@@ -98,21 +104,26 @@ impl NetworkKind {
     /// Returns true if a switch process copies the frames between the guests.
     pub fn is_switched(self) -> bool {
         match self {
-            Self::Hipersockets { .. } | Self::Vctc { .. } => false,
+            Self::Hipersockets { .. } | Self::Vctc { .. } | Self::Ctc { .. } => false,
             Self::Guestlan { .. } | Self::Vswitch { .. } => true,
         }
     }
 
-    /// Returns true if a device has exactly one partner: the other guest of a virtual CTC, or the switch.
+    /// Returns true if a device has exactly one partner: the other guest of a CTC, or the switch.
     pub fn is_point_to_point(self) -> bool {
-        self.is_switched() || matches!(self, Self::Vctc { .. })
+        self.is_switched() || self.is_ctc()
+    }
+
+    /// Returns true if the network is a virtual or a real CTC, which connects two guests.
+    pub fn is_ctc(self) -> bool {
+        matches!(self, Self::Vctc { .. } | Self::Ctc { .. })
     }
 
     /// Returns the size of the largest IP packet that the network carries.
     pub fn mtu_max(self) -> u32 {
         match self {
             Self::Hipersockets { frame } => frame - limits::HIPERSOCKETS_OVERHEAD_BYTES,
-            Self::Vctc { buffer } => buffer - limits::VCTC_OVERHEAD_BYTES,
+            Self::Vctc { buffer } | Self::Ctc { buffer } => buffer - limits::VCTC_OVERHEAD_BYTES,
             Self::Guestlan { mtu, .. } | Self::Vswitch { mtu } => mtu,
         }
     }
@@ -126,7 +137,7 @@ impl NetworkKind {
     pub fn buffer_bytes(self) -> u32 {
         match self {
             Self::Hipersockets { frame } => frame,
-            Self::Vctc { buffer } => buffer,
+            Self::Vctc { buffer } | Self::Ctc { buffer } => buffer,
             Self::Guestlan { nic: Nic::Hipersockets { frame }, .. } => frame,
             Self::Guestlan { nic: Nic::Qdio { .. }, .. } | Self::Vswitch { .. } => limits::QDIO_BUFFER_BYTES,
         }
@@ -213,7 +224,7 @@ pub struct Device {
     pub full: Full,
     /// The settings of the switch's port, if the network has a switch and this is not the switch's own device.
     pub port: Option<PortSettings>,
-    /// The modelled link between the device and a virtual CTC. On a network with a switch, the link is one of the port's settings.
+    /// The modelled link between the device and a virtual CTC, or the channel of a real CTC. On a network with a switch, the link is one of the port's settings.
     #[serde(default)]
     pub link: PortLink,
 }
@@ -303,6 +314,7 @@ impl fmt::Display for NetworkKind {
         match self {
             Self::Hipersockets { frame } => write!(f, "hipersockets, frames of {} KB", frame >> 10),
             Self::Vctc { buffer } => write!(f, "vctc, blocks of {buffer} bytes"),
+            Self::Ctc { buffer } => write!(f, "ctc, blocks of {buffer} bytes"),
             Self::Guestlan { nic: Nic::Hipersockets { frame }, .. } => {
                 write!(f, "guestlan hipersockets, frames of {} KB", frame >> 10)
             }

@@ -91,6 +91,13 @@ impl GuestPath {
                 level.name
             ));
         }
+        if let Some(link) = level.link.as_ref().filter(|link| self.medium == Medium::Ctc && !link.is_channel()) {
+            return Some(format!(
+                "level {} has the modelled link {}, but path {self} has only the settings rate and latency; use path vctc",
+                level.name,
+                link.label()
+            ));
+        }
         match level.congestion.as_deref() {
             None | Some("cubic" | "reno" | "bbr") => None,
             Some(other) => Some(format!(
@@ -196,6 +203,7 @@ impl GuestSpec {
         let medium = match self.path.medium {
             Medium::Hipersockets => "type = \"hipersockets\"\nframe = \"64K\"",
             Medium::Vctc => "type = \"vctc\"\nbuffer = 65535",
+            Medium::Ctc => "type = \"ctc\"",
             Medium::GuestlanHipers => "type = \"guestlan\"\nnic = \"hipersockets\"\nframe = \"64K\"",
             Medium::GuestlanQdio => "type = \"guestlan\"\nnic = \"qdio\"\nmtu = 32768",
             Medium::Vswitch => "type = \"vswitch\"\nmtu = 9000",

@@ -25,9 +25,10 @@ Paths of the kernel:
             loopback, unix, veth, veth-routed, bridge, macvlan, bond, vlan, ipvlan, smc-loopback,
             sockmap
 Paths of siga's own networks:
-            hipersockets, hipersockets-routed, vctc, vctc-routed
+            hipersockets, hipersockets-routed, vctc, vctc-routed, ctc, ctc-routed
             where client and server are processes outside the guests (IUCV):
-            hipersockets-iucv, hipersockets-routed-iucv, vctc-iucv, vctc-routed-iucv
+            hipersockets-iucv, hipersockets-routed-iucv, vctc-iucv, vctc-routed-iucv,
+            ctc-iucv, ctc-routed-iucv
             through a switch:
             guestlan-hipers, guestlan-hipers-routed, guestlan-qdio, guestlan-qdio-routed, vswitch,
             vswitch-routed, guestlan-hipers-iucv, guestlan-hipers-routed-iucv, guestlan-qdio-iucv,

@@ -34,7 +34,7 @@ impl Outbound {
     }
 
     /// Completes the block that is being filled, if there is one: writes its length field and commits it to the ring.
-    fn close(&mut self, ring: &mut Producer) -> Result<(), Violation> {
+    pub(super) fn close(&mut self, ring: &mut Producer) -> Result<(), Violation> {
         if self.fill == 0 {
             return Ok(());
         }
@@ -47,7 +47,7 @@ impl Outbound {
         Ok(())
     }
 
-    fn say_hello(&mut self, ring: &mut Producer) -> Result<(), Violation> {
+    pub(super) fn say_hello(&mut self, ring: &mut Producer) -> Result<(), Violation> {
         if let Some(block) = ring.reserve(self.block_bytes).map_err(violation)? {
             block[..BLOCK_HEADER_BYTES].copy_from_slice(&word(BLOCK_HEADER_BYTES));
             ring.commit(BLOCK_HEADER_BYTES, 0);
@@ -95,6 +95,20 @@ impl Outbound {
         self.close(ring)?;
         ring.publish();
         Ok(0)
+    }
+
+    pub(super) fn has_sent_hello(&self) -> bool {
+        self.sent_hello
+    }
+
+    /// Returns how many bytes of the current block are filled.
+    pub(super) fn filled(&self) -> usize {
+        self.fill
+    }
+
+    /// Returns whether a packet of this length has room in the current block.
+    pub(super) fn takes(&self, bytes: usize) -> bool {
+        self.fill.max(BLOCK_HEADER_BYTES) + SEGMENT_HEADER_BYTES + bytes <= self.block_bytes
     }
 
     pub(super) fn partner_ready(&mut self) {

@@ -97,7 +97,7 @@ pub(crate) struct Sender {
     pub(super) counters: SenderCounters,
     pub(super) past: Counters,
     /// The modelled link to the partner, if there is one.
-    pub(super) wire: Option<Box<Wire>>,
+    pub(super) wire: Option<Wire>,
 }
 
 #[derive(Debug, Default)]
@@ -396,7 +396,7 @@ impl Sender {
     /// If the sender waits for buffers, requests a notification from the partner when enough of them are free. Returns false if
     /// enough are already free.
     pub(crate) fn request_room(&mut self) -> bool {
-        let waits = self.awaited > 0 || self.backpressure;
+        let waits = (self.awaited > 0 || self.backpressure) && !self.waits_for_channel();
         let Some(ring) = self.ring.as_mut().filter(|_| waits && !self.is_quiesced) else { return true };
         // A sender that needs only one buffer requests the notification for half of the buffers. So the partner sends fewer
         // notifications. The other half is still full then, so the partner need not wait for packets.

@@ -8,6 +8,8 @@ use crate::device::{Sent, Source, Whole};
 use crate::emulator::{Emulator, Held};
 use crate::limits::TRANSMIT_AT_ONCE_MAX;
 use crate::protocol::message::{GuestDevice, OutboundLink};
+use siga_model::link::Link;
+use siga_model::topology::NetworkKind;
 use siga_ring::Violation;
 use siga_stack::link::frame::Marks;
 use siga_stack::stack::Transmit;
@@ -15,18 +17,31 @@ use siga_stack::time::Instant;
 
 /// A modelled link, in the direction in which this guest sends.
 #[derive(Debug)]
-pub(super) struct Wire {
+pub(super) enum Wire {
+    /// The link of a virtual CTC, which carries packets.
+    Packets(Box<Packets>),
+    /// The channel of a real CTC, which carries blocks.
+    Channel(Box<Link>),
+}
+
+/// The packets on a link.
+#[derive(Debug)]
+pub(super) struct Packets {
     emulator: Emulator<()>,
     /// A packet that has arrived while the partner had no empty buffer.
     arrived: Option<Vec<u8>>,
 }
 
 impl Wire {
-    pub(super) fn of(device: &GuestDevice) -> Option<Box<Self>> {
+    pub(super) fn of(device: &GuestDevice) -> Option<Self> {
         let OutboundLink { link, stream } = device.link.clone()?;
-        Some(Box::new(Self { emulator: Emulator::new(link, stream), arrived: None }))
+        let packets = |link| Self::Packets(Box::new(Packets { emulator: Emulator::new(link, stream), arrived: None }));
+        let is_channel = matches!(device.kind, NetworkKind::Ctc { .. });
+        Some(if is_channel { Self::Channel(Box::new(link)) } else { packets(link) })
     }
+}
 
+impl Packets {
     fn offer(&mut self, at: Instant, bytes: Vec<u8>) {
         // The emulator counts lost packets.
         let _ = self.emulator.offer(at, Held { bytes, tag: () });
@@ -53,12 +68,29 @@ impl Sender {
     #[inline(never)]
     fn transmit_over_wire<S: Source>(&mut self, at: Instant, source: &mut S) -> Result<bool, Violation> {
         let Some(mut wire) = self.wire.take() else { return Ok(false) };
-        let sent = self.transmit_over(&mut wire, at, source);
+        let sent = match &mut wire {
+            Wire::Packets(packets) => self.transmit_over(packets, at, source),
+            Wire::Channel(link) => self.transmit_blocks(link, at, source),
+        };
         self.wire = Some(wire);
         sent
     }
 
-    fn transmit_over<S: Source>(&mut self, wire: &mut Wire, at: Instant, source: &mut S) -> Result<bool, Violation> {
+    fn transmit_blocks<S: Source>(&mut self, link: &Link, at: Instant, source: &mut S) -> Result<bool, Violation> {
+        let (Some(ring), Some(ctc)) = (&mut self.ring, self.outbound.ctc()) else { return Ok(false) };
+        let has_ended = ctc.end_block(ring, at)?;
+        let sent = self.transmit(source)?;
+        if let Some(ctc) = self.outbound.ctc() {
+            ctc.begin_block(link, at);
+        }
+        if self.outbound.block_due().is_some() {
+            // Packets wait for the channel, and not for a buffer.
+            self.awaited = 0;
+        }
+        Ok(has_ended || sent)
+    }
+
+    fn transmit_over<S: Source>(&mut self, wire: &mut Packets, at: Instant, source: &mut S) -> Result<bool, Violation> {
         if self.ring.is_none() || self.is_quiesced {
             return Ok(false);
         }
@@ -83,7 +115,7 @@ impl Sender {
     }
 
     /// Writes the packets that have arrived to the ring. Returns their number.
-    fn deliver(&mut self, wire: &mut Wire, at: Instant) -> Result<usize, Violation> {
+    fn deliver(&mut self, wire: &mut Packets, at: Instant) -> Result<usize, Violation> {
         let drops = self.drops();
         let Some(ring) = &mut self.ring else { return Ok(0) };
         let (mut full, mut count) = (false, 0);
@@ -109,24 +141,32 @@ impl Sender {
         Ok(count)
     }
 
-    /// Returns the time at which the next packet arrives at the end of the modelled link. `None` also if packets wait there for an
-    /// empty buffer, or if there is no ring.
+    /// Returns the time at which the next packet or block arrives at the end of the modelled link. `None` also if packets wait there for
+    /// an empty buffer, or if there is no ring.
     fn next_arrival(&self) -> Option<Instant> {
-        let wire = self.wire.as_ref().filter(|wire| self.ring.is_some() && wire.arrived.is_none())?;
-        wire.emulator.next_due()
+        match self.wire.as_ref().filter(|_| self.ring.is_some() && !self.is_quiesced)? {
+            Wire::Packets(packets) if packets.arrived.is_none() => packets.emulator.next_due(),
+            Wire::Packets(_) => None,
+            Wire::Channel(_) => self.outbound.block_due(),
+        }
+    }
+
+    /// Returns whether a block is on the channel. Packets then wait for it, and not for a buffer.
+    pub(super) fn waits_for_channel(&self) -> bool {
+        self.outbound.block_due().is_some()
     }
 
     /// Loses the packets on the modelled link, because the ring pair ends.
     pub(super) fn lose_wire(&mut self) {
-        if let Some(wire) = &mut self.wire {
-            wire.emulator.lose_all();
-            wire.arrived = None;
+        if let Some(Wire::Packets(packets)) = &mut self.wire {
+            packets.emulator.lose_all();
+            packets.arrived = None;
         }
     }
 
     pub(super) fn add_wire_counters(&self, counters: &mut Counters) {
-        if let Some(wire) = &self.wire {
-            wire.emulator.counters.add_to("link_from_station", counters);
+        if let Some(Wire::Packets(packets)) = &self.wire {
+            packets.emulator.counters.add_to("link_from_station", counters);
         }
     }
 }

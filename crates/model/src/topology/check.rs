@@ -8,6 +8,7 @@ use super::{
 };
 use crate::error::{Error, Result};
 use crate::limits;
+use crate::link::Link;
 use crate::name::Name;
 use crate::prefix;
 use ipnet::IpNet;
@@ -78,13 +79,8 @@ fn network(entry: &NetworkEntry, guests: &BTreeMap<Name, GuestEntry>) -> Result<
             refuse(entry.buffer.is_some(), "buffer", "a network of type hipersockets has the key `frame` instead")?;
             NetworkKind::Hipersockets { frame: frame(entry.frame.as_deref().unwrap_or("64K"))? }
         }
-        Type::Vctc => {
-            refuse(entry.frame.is_some(), "frame", "a network of type vctc has the key `buffer` instead")?;
-            let buffer = entry.buffer.unwrap_or(limits::VCTC_BUFFER_BYTES_DEFAULT);
-            let range = limits::VCTC_BUFFER_BYTES_MIN..=limits::VCTC_BUFFER_BYTES_MAX;
-            within(format_args!("a buffer of {buffer} bytes"), buffer, range)?;
-            NetworkKind::Vctc { buffer }
-        }
+        Type::Vctc => NetworkKind::Vctc { buffer: block_bytes(entry)? },
+        Type::Ctc => NetworkKind::Ctc { buffer: block_bytes(entry)? },
         Type::Guestlan | Type::Vswitch => switched_kind::kind(entry)?,
     };
     let switch = switched::switch(entry, kind, |name| guests.contains_key(name))?;
@@ -121,6 +117,14 @@ fn network(entry: &NetworkEntry, guests: &BTreeMap<Name, GuestEntry>) -> Result<
     let carries = matches!(kind, NetworkKind::Hipersockets { .. });
     refuse(entry.direct && !carries, "direct", "only a network of type hipersockets can have direct connections")?;
     Ok(Network { kind, access, idle_seconds, direct: entry.direct, switch })
+}
+
+/// Reads the size of the blocks of a virtual or real CTC.
+fn block_bytes(entry: &NetworkEntry) -> Result<u32> {
+    refuse(entry.frame.is_some(), "frame", "networks of type vctc and ctc have the key `buffer` instead")?;
+    let buffer = entry.buffer.unwrap_or(limits::VCTC_BUFFER_BYTES_DEFAULT);
+    let range = limits::VCTC_BUFFER_BYTES_MIN..=limits::VCTC_BUFFER_BYTES_MAX;
+    within(format_args!("a buffer of {buffer} bytes"), buffer, range).map(|()| buffer)
 }
 
 pub(super) fn refuse(is_there: bool, key: &str, why: &str) -> Result<()> {
@@ -217,7 +221,22 @@ fn device(guest: &Name, place: usize, entry: DeviceEntry, networks: Networks<'_>
     });
     let port = switched::device_port(network, &entry, written, &addresses).map_err(at)?;
     let link = if port.is_none() { entry.link } else { PortLink::default() };
+    if matches!(kind, NetworkKind::Ctc { .. }) {
+        link.from_station.iter().chain(&link.to_station).try_for_each(only_channel).map_err(at)?;
+    }
     Ok(Device { network: entry.network, addresses, mtu, buffer_count, full: entry.full, name, port, link })
+}
+
+/// Refuses settings of a link that the channel of a real CTC does not have.
+fn only_channel(link: &Link) -> Result<()> {
+    if link.is_channel() {
+        return Ok(());
+    }
+    Err(Error::usage(format!(
+        "the channel of a ctc has only the settings rate and latency, but the link is {}",
+        link.label()
+    ))
+    .hint("use a network of type vctc for other settings"))
 }
 
 pub(super) fn mtu(asked: Option<u32>, kind: NetworkKind, addresses: &[IpNet]) -> Result<u16> {
@@ -312,19 +331,19 @@ fn members_fit(topology: &Topology) -> Result<()> {
             NetworkKind::Hipersockets { .. } => bounded("devices", count, limits::MEMBERS_MAX).map_err(at)?,
             // `switched::assign_addresses` has counted the ports.
             NetworkKind::Guestlan { .. } | NetworkKind::Vswitch { .. } => {}
-            NetworkKind::Vctc { .. } => {
-                bounded("devices on a virtual CTC", count, 2).map_err(at)?;
+            NetworkKind::Vctc { .. } | NetworkKind::Ctc { .. } => {
+                bounded("devices on a CTC", count, 2).map_err(at)?;
                 let mut guests = topology.on(name).map(|(guest, _, _)| guest);
                 if let (Some(one), Some(other)) = (guests.next(), guests.next())
                     && one == other
                 {
                     return Err(at(Error::usage(format!(
-                        "both ends of a virtual CTC belong to the guest {one}; they must belong to two guests"
+                        "both ends of a CTC belong to the guest {one}; they must belong to two guests"
                     ))));
                 }
                 let links = topology.on(name).filter(|(_, _, device)| device.link != PortLink::default()).count();
                 if links > 1 {
-                    let message = "both devices of a virtual CTC have a modelled link, but a virtual CTC has only one";
+                    let message = "both devices of a CTC have a modelled link, but a CTC has only one";
                     return Err(at(Error::usage(message)
                         .hint("remove `link` from one device; a link can have settings for each direction")));
                 }

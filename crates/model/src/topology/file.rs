@@ -120,6 +120,7 @@ pub(super) enum Protect {
 pub(super) enum Type {
     Hipersockets,
     Vctc,
+    Ctc,
     Guestlan,
     Vswitch,
 }
@@ -129,6 +130,7 @@ impl Type {
         match self {
             Self::Hipersockets => "hipersockets",
             Self::Vctc => "vctc",
+            Self::Ctc => "ctc",
             Self::Guestlan => "guestlan",
             Self::Vswitch => "vswitch",
         }

@@ -416,7 +416,7 @@ pub(super) fn device_port(
             refuse(is_there, key, "only devices on networks of type guestlan and vswitch have this key")?;
         }
         let is_hipersockets = matches!(network.kind, NetworkKind::Hipersockets { .. });
-        let words = "only devices on networks of type vctc, guestlan and vswitch have this key";
+        let words = "only devices on networks of type vctc, ctc, guestlan and vswitch have this key";
         refuse(is_hipersockets && entry.link != PortLink::default(), "link", words)?;
         return Ok(None);
     }

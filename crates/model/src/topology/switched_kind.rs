@@ -8,7 +8,7 @@ use crate::limits;
 
 /// Returns the kind of a switched network.
 pub(super) fn kind(entry: &NetworkEntry) -> Result<NetworkKind> {
-    refuse(entry.buffer.is_some(), "buffer", "only networks of type vctc have this key")?;
+    refuse(entry.buffer.is_some(), "buffer", "only networks of type vctc and ctc have this key")?;
     let mtu = |most: u32| {
         let mtu = entry.mtu.unwrap_or(limits::QDIO_MTU_DEFAULT);
         within(format_args!("an MTU of {mtu} bytes"), mtu, limits::MTU_IPV4_MIN..=most).map(|()| mtu)

@@ -120,7 +120,7 @@ fn a_contradictory_topology_is_refused_with_its_place() {
         (
             "network = \"lan\"\naddresses = [\"10.0.2.2/24\"]",
             "network = \"link\"\naddresses = [\"10.0.1.3/24\"]",
-            "the file has 3 devices on a virtual CTC; at most 2 are allowed",
+            "the file has 3 devices on a CTC; at most 2 are allowed",
         ),
         ("network = \"lan\"\naddresses = [\"10.0.2.2/24\"]", "network = \"wan\"", "the topology has no network wan"),
         ("[guest.server]", "[guest.server]\nmemory_max = 1000000000", "the key `memory_max` is not allowed here"),
@@ -138,9 +138,7 @@ fn a_contradictory_topology_is_refused_with_its_place() {
     }
     assert!(Topology::parse("").unwrap_err().to_string().contains("no guest"));
     let both = "[network.a]\ntype=\"vctc\"\n[guest.g]\ndevice=[{network=\"a\"},{network=\"a\"}]";
-    assert!(
-        Topology::parse(both).unwrap_err().to_string().contains("both ends of a virtual CTC belong to the guest g")
-    );
+    assert!(Topology::parse(both).unwrap_err().to_string().contains("both ends of a CTC belong to the guest g"));
     let frame = "[network.a]\ntype=\"hipersockets\"\nframe=\"32K\"\n[guest.g]";
     assert!(Topology::parse(frame).unwrap_err().to_string().contains("\"40K\""));
 }
@@ -213,9 +211,11 @@ fn a_virtual_ctc_has_one_modelled_link_at_most() {
     let device = &read.guests[&"a".parse().unwrap()].devices[0];
     assert!(device.link.from_station.is_some() && device.link.from_station == device.link.to_station);
     for (one, other, kind, part) in [
-        (link, ", link = { to_station = \"loss=1%\" }", "vctc", "both devices of a virtual CTC have a modelled link"),
-        (link, "", "hipersockets", "only devices on networks of type vctc, guestlan and vswitch have this key"),
+        (link, ", link = { to_station = \"loss=1%\" }", "vctc", "both devices of a CTC have a modelled link"),
+        (link, "", "hipersockets", "only devices on networks of type vctc, ctc, guestlan and vswitch have this key"),
         (", link = \"rate=0bit\"", "", "vctc", "write a rate"),
+        (", link = \"loss=1%\"", "", "ctc", "only the settings rate and latency"),
+        (link, link, "ctc", "both devices of a CTC have a modelled link"),
         ("", ", link = { to_guest = \"loss=1%\" }", "vctc", "to_guest"),
     ] {
         let error = topology(one, other, kind).unwrap_err();

@@ -23,6 +23,8 @@ pub enum Medium {
     Hipersockets,
     /// A virtual CTC with blocks of 65,535 bytes.
     Vctc,
+    /// A real CTC, whose channel is modelled, with blocks of 32,768 bytes.
+    Ctc,
     /// A Guest LAN of type HiperSockets with frames of 64 KB.
     GuestlanHipers,
     /// A Guest LAN of type QDIO.
@@ -34,7 +36,7 @@ pub enum Medium {
 impl Medium {
     /// Returns true if a modelled link can lie between the network and a station.
     pub fn takes_links(self) -> bool {
-        self.is_switched() || self == Self::Vctc
+        self.is_switched() || matches!(self, Self::Vctc | Self::Ctc)
     }
 
     /// Returns true if a switch connects the stations of the network.
@@ -96,12 +98,14 @@ const fn both(medium: Medium, attach: Attach) -> [GuestPath; 2] {
 
 impl GuestPath {
     /// All paths over siga's own network, in the order of help texts.
-    pub const ALL: [Self; 24] = {
+    pub const ALL: [Self; 28] = {
         let kinds = [
             both(Medium::Hipersockets, Attach::Embedded),
             both(Medium::Vctc, Attach::Embedded),
             both(Medium::Hipersockets, Attach::Iucv),
             both(Medium::Vctc, Attach::Iucv),
+            both(Medium::Ctc, Attach::Embedded),
+            both(Medium::Ctc, Attach::Iucv),
             both(Medium::GuestlanHipers, Attach::Embedded),
             both(Medium::GuestlanQdio, Attach::Embedded),
             both(Medium::Vswitch, Attach::Embedded),
@@ -111,7 +115,7 @@ impl GuestPath {
             both(Medium::Vswitch, Attach::Mixed),
             both(Medium::Vswitch, Attach::Netns),
         ];
-        let mut all = [kinds[0][0]; 24];
+        let mut all = [kinds[0][0]; 28];
         let mut at = 0;
         while at < all.len() {
             all[at] = kinds[at / 2][at % 2];
@@ -136,6 +140,10 @@ impl GuestPath {
             (Medium::Vctc, true, Attach::Iucv) => "vctc-routed-iucv",
             (Medium::Vctc, false, _) => "vctc",
             (Medium::Vctc, true, _) => "vctc-routed",
+            (Medium::Ctc, false, Attach::Iucv) => "ctc-iucv",
+            (Medium::Ctc, true, Attach::Iucv) => "ctc-routed-iucv",
+            (Medium::Ctc, false, _) => "ctc",
+            (Medium::Ctc, true, _) => "ctc-routed",
             (Medium::GuestlanHipers, false, Attach::Iucv) => "guestlan-hipers-iucv",
             (Medium::GuestlanHipers, true, Attach::Iucv) => "guestlan-hipers-routed-iucv",
             (Medium::GuestlanHipers, false, _) => "guestlan-hipers",
@@ -176,6 +184,14 @@ impl GuestPath {
             }
             (Medium::Vctc, false, _) => "siga's network: two guests joined by a virtual CTC",
             (Medium::Vctc, true, _) => "siga's network: client, virtual CTC, router, virtual CTC, server",
+            (Medium::Ctc, false, Attach::Iucv) => {
+                "siga's network: applications of two guests joined by a real (ESCON) CTC, which is modelled, over IUCV"
+            }
+            (Medium::Ctc, true, Attach::Iucv) => {
+                "siga's network: the path ctc-routed; client and server are applications of the guests, over IUCV"
+            }
+            (Medium::Ctc, false, _) => "siga's network: two guests joined by a real (ESCON) CTC, which is modelled",
+            (Medium::Ctc, true, _) => "siga's network: client, virtual CTC, router, real (ESCON) CTC, server",
             (Medium::GuestlanHipers, false, Attach::Iucv) => {
                 "siga's network: applications of two guests on a Guest LAN of type HiperSockets, over IUCV"
             }
@@ -227,6 +243,7 @@ impl GuestPath {
         match self.medium {
             Medium::Hipersockets | Medium::GuestlanHipers => (least, 57_344),
             Medium::Vctc => (least, 65_527),
+            Medium::Ctc => (least, 32_760),
             Medium::GuestlanQdio => (least, 32_768),
             Medium::Vswitch => (least, 9_000),
         }
@@ -236,7 +253,7 @@ impl GuestPath {
     pub fn of_kernel(self) -> PathKind {
         match self.medium {
             _ if self.routed => PathKind::VethRouted,
-            Medium::Hipersockets | Medium::Vctc => PathKind::Veth,
+            Medium::Hipersockets | Medium::Vctc | Medium::Ctc => PathKind::Veth,
             Medium::GuestlanHipers | Medium::GuestlanQdio | Medium::Vswitch => PathKind::Bridge,
         }
     }

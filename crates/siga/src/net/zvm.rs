@@ -79,9 +79,10 @@ fn network_text(text: &mut String, network: &Network<'_>, switch: &SwitchStatus,
         NetworkKind::Guestlan { nic: Nic::Hipersockets { .. }, .. } => ("LAN", "HIPERS", "IP"),
         NetworkKind::Guestlan { nic: Nic::Qdio { ethernet: true }, .. } => ("LAN", "QDIO", "ETHERNET"),
         NetworkKind::Guestlan { nic: Nic::Qdio { ethernet: false }, .. } => ("LAN", "QDIO", "IP"),
-        NetworkKind::Vswitch { .. } | NetworkKind::Hipersockets { .. } | NetworkKind::Vctc { .. } => {
-            ("VSWITCH", "QDIO", "ETHERNET")
-        }
+        NetworkKind::Vswitch { .. }
+        | NetworkKind::Hipersockets { .. }
+        | NetworkKind::Vctc { .. }
+        | NetworkKind::Ctc { .. } => ("VSWITCH", "QDIO", "ETHERNET"),
     };
     let name = status.name.as_str().to_uppercase();
     let _ = writeln!(

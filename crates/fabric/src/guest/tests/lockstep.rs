@@ -104,7 +104,7 @@ impl Guest {
     }
 
     /// A guest whose clock counts turns.
-    fn by_turns(topology: &Topology, name: &str, buffers: u16) -> Self {
+    pub(super) fn by_turns(topology: &Topology, name: &str, buffers: u16) -> Self {
         let mut guest = Self { buffers, turns: Some(0), ..Self::new(topology, name) };
         guest.set_clock();
         guest
@@ -215,7 +215,7 @@ impl Figure1 {
         let listener = server.node.stack().tcp_listen(to, 1, &TcpOptions::default()).unwrap();
         let (now, any) = (client.node.now(), "0.0.0.0:0".parse().unwrap());
         let id = client.node.stack().tcp_connect(now, any, to, &TcpOptions::default()).unwrap();
-        for _ in 0..100 {
+        for _ in 0..10_000 {
             guests.iter_mut().for_each(Guest::turn);
             if let Some((server, _)) = guests[2].node.stack().tcp_accept(listener).unwrap() {
                 return Self { guests, client: id, server };

@@ -3,7 +3,7 @@
 use super::lockstep::{Figure1, Guest, figure_1, packet};
 use crate::device::{self, Inside};
 use siga_model::limits::BUFFER_COUNT_DEFAULT;
-use siga_model::topology::{PortLink, Topology};
+use siga_model::topology::{Full, NetworkKind, PortLink, Topology};
 use siga_ring::Link;
 use siga_stack::link::frame::Marks;
 
@@ -98,4 +98,79 @@ fn packets_that_have_arrived_wait_for_an_empty_buffer_and_are_lost_with_the_ring
     send(&mut client);
     client.node.end_link(0);
     assert_eq!(client.count("link_from_station_lost_at_end"), 1);
+}
+
+/// The network of Figure 1 with a real CTC between client and router.
+fn real(link: &str) -> Topology {
+    let mut topology = linked(link, link);
+    topology.networks.get_mut(&"link".parse().unwrap()).unwrap().kind = NetworkKind::Ctc { buffer: 32_768 };
+    topology
+}
+
+#[test]
+fn a_block_keeps_the_channel_of_a_real_ctc_busy_for_its_bytes_and_the_latency() {
+    for (link, ns_per_byte, latency_us) in [("rate=8mbit,latency=100us", 1_000, 100), ("latency=50us", 0, 50)] {
+        let mut figure = Figure1::by_turns(&real(link), BUFFER_COUNT_DEFAULT);
+        figure.turns(400);
+        let begun = figure.guests[0].node.now();
+        figure.exchange(&[1; 200], &[2; 1_000]);
+        let us = figure.guests[0].node.now().since(begun).as_nanos() / 1_000;
+        // A block of each direction, with the headers of its packets.
+        let least = (200 + 1_000 + 2 * 48) * ns_per_byte / 1_000 + 2 * latency_us;
+        assert!((least..least + 200).contains(&us), "{link}: {us} us instead of {least} us");
+    }
+}
+
+#[test]
+fn packets_that_come_while_a_block_is_on_its_way_share_the_next_block() {
+    let (mut topology, kind) = (real("latency=10ms"), NetworkKind::Ctc { buffer: 65_535 });
+    topology.networks.get_mut(&"link".parse().unwrap()).unwrap().kind = kind;
+    // The rule for full rings does not concern packets that wait for the channel.
+    topology.guests.values_mut().for_each(|guest| guest.devices[0].full = Full::Drop);
+    let (mut client, router) =
+        (Guest::by_turns(&topology, "client", BUFFER_COUNT_DEFAULT), Guest::new(&topology, "router"));
+    let mut end = client.raw_link(1, "link", &router.member("link"));
+    let (mut outbound, mut inbound) = device::halves(kind);
+    outbound.flush(&mut end.producer).unwrap();
+    client.turn();
+    let bytes = packet(1_400, [10, 0, 2, 2]);
+    for _ in 0..80 {
+        let fill = |into: &mut [u8]| into.copy_from_slice(&bytes);
+        client.node.links.senders[0].forward(bytes.len(), Marks::default(), fill).unwrap();
+        client.turn();
+    }
+    let mut blocks = Vec::new();
+    for _ in 0..8_000 {
+        client.turn();
+        while let Some(frame) = end.consumer.next_frame().unwrap() {
+            let (mut at, mut count) = (0, 0);
+            while let Inside::Packet(_) = inbound.next(&frame, &mut at) {
+                count += 1;
+            }
+            blocks.push(count);
+        }
+    }
+    // A hello, the first packet alone, as many as a block takes, and the rest.
+    assert_eq!(blocks, [0, 1, 46, 33]);
+    assert_eq!(client.count("target_full"), 0);
+}
+
+#[test]
+fn bytes_cross_a_real_ctc_intact_at_the_rate_of_its_channel() {
+    let mut topology = figure_1();
+    topology.networks.get_mut(&"link".parse().unwrap()).unwrap().kind = NetworkKind::Ctc { buffer: 32_768 };
+    topology.guests.values_mut().for_each(|guest| guest.devices[0].mtu = 32_760);
+    let mut figure = Figure1::by_turns(&topology, BUFFER_COUNT_DEFAULT);
+    let bytes: Vec<u8> = (0..2_000_000_usize).map(|at| (at * 11 + at / 253).to_le_bytes()[0]).collect();
+    let (mut sent, mut received) = (0, Vec::new());
+    let begun = figure.guests[0].node.now();
+    while received.len() < bytes.len() {
+        let (now, id) = (figure.guests[0].node.now(), figure.client);
+        sent += figure.guests[0].node.stack().tcp_send(now, id, &bytes[sent..]).unwrap();
+        received.extend(figure.receive(65_536));
+        assert!(now.since(begun).as_millis() < 5_000, "{} of {} bytes", received.len(), bytes.len());
+    }
+    assert!(received == bytes);
+    let megabytes_per_s = bytes.len() as f64 / figure.guests[0].node.now().since(begun).as_nanos() as f64 * 1e3;
+    assert!((6.5..8.5).contains(&megabytes_per_s), "{megabytes_per_s} MB/s");
 }

@@ -1,0 +1,77 @@
+//! The real channel-to-channel adapter (CTC) on an ESCON channel, which is modelled. Its blocks are those of the virtual CTC.
+//!
+//! A block keeps the channel busy for the time of its bytes and the latency of the channel. Meanwhile packets wait in the stack, and then
+//! fill the next block. The block stays in the ring buffer in which it was filled, and is committed when it has arrived. So a real CTC
+//! takes the same CPU time for a block as a virtual one.
+
+use super::{Sent, Source, vctc};
+use siga_model::link::Link;
+use siga_ring::{Producer, Violation};
+use siga_stack::time::Instant;
+
+#[derive(Debug)]
+pub(crate) struct Outbound {
+    block: vctc::Outbound,
+    /// When the block that is on the channel has arrived. `None` if the channel is free.
+    due: Option<Instant>,
+}
+
+impl Outbound {
+    pub(super) fn new(buffer: u32) -> Self {
+        Self { block: vctc::Outbound::new(buffer), due: None }
+    }
+
+    pub(super) fn send<S: Source>(&mut self, ring: &mut Producer, source: &mut S) -> Result<Sent, Violation> {
+        let need = source.bytes_max();
+        if need == 0 {
+            return Ok(Sent::Nothing);
+        }
+        if self.due.is_some() || (self.block.filled() > 0 && !self.block.takes(need)) {
+            return Ok(Sent::Full);
+        }
+        self.block.send(ring, source)
+    }
+
+    /// Sends the hello block. The others begin and end their way with the methods that know the time.
+    pub(super) fn flush(&mut self, ring: &mut Producer) -> Result<usize, Violation> {
+        if !self.block.has_sent_hello() {
+            self.block.say_hello(ring)?;
+            ring.publish();
+        }
+        Ok(0)
+    }
+
+    /// Publishes the block on the channel if it has arrived by now. Returns whether it has.
+    ///
+    /// # Errors
+    /// Returns a [`Violation`] if the partner broke the ring's protocol.
+    pub(crate) fn end_block(&mut self, ring: &mut Producer, at: Instant) -> Result<bool, Violation> {
+        if self.due.take_if(|due| *due <= at).is_none() {
+            return Ok(false);
+        }
+        self.block.close(ring)?;
+        ring.publish();
+        Ok(true)
+    }
+
+    /// Puts the block that has been filled on the channel.
+    pub(crate) fn begin_block(&mut self, link: &Link, at: Instant) {
+        let bytes = self.block.filled();
+        if bytes > 0 && self.due.is_none() {
+            let ns = link.time_on_wire_ns(bytes as u64).saturating_add(link.latency_ns);
+            self.due = Some(Instant::from_ns(at.as_ns().saturating_add(ns)));
+        }
+    }
+
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    pub(super) fn partner_ready(&mut self) {
+        self.block.partner_ready();
+    }
+
+    pub(super) fn packet_bytes_max(&self) -> usize {
+        self.block.packet_bytes_max()
+    }
+}

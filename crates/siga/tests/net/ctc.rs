@@ -1,0 +1,43 @@
+//! Networks of type ctc: a real channel-to-channel adapter, whose channel is modelled.
+
+use super::network::{EXTERNAL_FIGURE_1, Network, kill, sink, source};
+use siga_fabric::sockets::{Attachment, Poller, TcpListener};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Runs the stack of an embedded guest until `done` is true. Otherwise a block would stay on the channel after the last call of the
+/// application.
+fn run_stack(attachment: &Attachment, done: &AtomicBool) {
+    let poller = Poller::new(attachment);
+    while !done.load(Ordering::Relaxed) {
+        poller.wait(&mut Vec::new(), Some(Duration::from_millis(2))).unwrap();
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+#[test]
+fn bytes_cross_a_real_ctc_both_ways_although_the_router_is_killed() {
+    let topology = EXTERNAL_FIGURE_1.replacen("type = \"vctc\"\nbuffer = 65535", "type = \"ctc\"", 1);
+    let network = Network::up("real-ctc", &topology.replace("mtu = 57344", "mtu = 32760"));
+    let (client, server) = (network.attach("client"), network.attach("server"));
+    let bytes = 64 << 20;
+    for (from, to, at, kills) in [(&client, &server, "10.0.2.2:7", true), (&server, &client, "10.0.1.1:7", false)] {
+        let listener = TcpListener::bind(to, at.parse().unwrap()).unwrap();
+        let (begun, done) = (Instant::now(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let served = scope.spawn(|| sink(&listener));
+            scope.spawn(|| run_stack(to, &done));
+            let mut killed = !kills;
+            source(from, at, bytes, |sent| {
+                if sent >= bytes / 2 && !killed {
+                    killed = true;
+                    kill(network.pid("router"));
+                }
+            });
+            done.store(true, Ordering::Relaxed);
+            assert_eq!(served.join().unwrap().0, bytes);
+        });
+        // The channel carries at most 8.4 MB/s.
+        assert!(begun.elapsed() > Duration::from_secs(7), "{:?}", begun.elapsed());
+    }
+}
