@@ -308,13 +308,22 @@ impl Control {
         let guests = self.guests.values().filter_map(Guest::due);
         let clients = self.clients.values().filter_map(Client::due);
         let stderr = self.stderr.values().filter_map(GuestStderr::due);
-        stage.into_iter().chain(guests).chain(clients).chain(stderr).chain(self.log.due()).chain(self.ports.due()).min()
+        stage
+            .into_iter()
+            .chain(guests)
+            .chain(clients)
+            .chain(stderr)
+            .chain(self.log.due())
+            .chain(self.ports.due())
+            .chain(self.direct.due())
+            .min()
     }
 
     fn due(&mut self, now: Instant) {
         self.guests_due(now);
         self.clients_due(now);
         self.ports_due(now);
+        self.direct_due(now);
         self.stderr_due(now);
         self.log.write_due_counts(now);
         let has_ended = |guest: &Guest| guest.process.is_none() && guest.channel.is_none();

@@ -200,6 +200,8 @@ pub const DIRECT_WANTED_MAX: usize = 16_384;
 pub const DIRECT_COUPLES_OF_APPLICATION_MAX: usize = 64;
 /// How many bytes the memory files for direct connections of one guest's applications may have. The kernel allocates pages on first use.
 pub const DIRECT_BYTES_MAX: u64 = 2 << 30;
+/// How long a couple stays without connections. Then its memory goes back to the host.
+pub const DIRECT_IDLE_TIME: Duration = Duration::from_secs(1);
 /// How many bytes the guest keeps that its applications have received by memory and not read before other processes took the connections
 /// over. Further connections of this kind are reset.
 pub const DIRECT_RESTS_BYTES_MAX: usize = 64 << 20;

@@ -16,6 +16,7 @@ mod inspect;
 mod link;
 mod notifications;
 mod sharing;
+mod stopping;
 #[cfg(test)]
 mod tests;
 mod times;
@@ -354,10 +355,13 @@ impl Client {
     /// # Errors
     /// Returns an error if the connection was refused, or if the guest does not answer within [`ANSWER_TIME_MAX`](crate::limits::ANSWER_TIME_MAX).
     pub fn shutdown(&mut self, socket: Number, how: Shutdown) -> io::Result<()> {
-        let connection = self.connection(socket)?;
+        self.connection(socket)?;
         match how {
             Shutdown::Write | Shutdown::Both => {
-                connection.shut = true;
+                if !self.settle_stop(socket) {
+                    return Err(self.break_connection(socket));
+                }
+                self.connection(socket)?.shut = true;
                 self.await_made(socket)?;
                 self.send_command_now(socket, Command::Shutdown);
             }
@@ -430,7 +434,7 @@ impl Client {
     pub fn unread(&mut self, socket: Number) -> io::Result<usize> {
         // This also reports the bytes that the application has read. Before that, the guest does not announce the stream's end.
         self.flush();
-        self.work();
+        self.work_within_call();
         self.use_here(socket)?;
         let unread = self.readable_bytes(socket);
         Ok(unread.max(usize::from(self.connection(socket)?.ended)))
@@ -453,7 +457,8 @@ impl Client {
     pub fn close(&mut self, socket: Number) {
         self.catch_up();
         // As in Linux, a connection with unread bytes ends with a reset.
-        let is_lost = self.close_lane(socket);
+        let is_settled = self.settle_stop(socket);
+        let is_lost = self.close_lane(socket) || !is_settled;
         self.give_up(socket, if is_lost { Command::Abort } else { Command::Close });
         self.drain_commands();
     }
@@ -511,6 +516,7 @@ impl Client {
             return false;
         }
         let now = Ticks::now();
+        self.link.was_called = false;
         if self.link.is_notified() || now >= self.next_look {
             self.next_look = Ticks(now.0 + self.waiter.rate().span(WAKE_FD_INTERVAL).0);
             self.link.look(&mut self.direct);

@@ -59,6 +59,8 @@ pub const WAKE_CREDIT_MAX: u32 = 1_024;
 /// How many further such notifications each change of the other application's words permits. A sound application sends at most two
 /// notifications for each change that its peer finds, and a few more when a connection begins and ends.
 pub const CHANGE_CREDIT: u32 = 8;
+/// How long an application that ends a stream waits for this. Then the connection is reset.
+pub const STOP_TIME_MAX: Duration = Duration::from_millis(20);
 /// Maximum number of bytes of one connection that a guest keeps, because an application has received them by memory and not read.
 pub const REST_BYTES_MAX: usize = siga_ring::direct::Shape::STANDARD.slot_bytes();
 /// Maximum number of these bytes in one record.

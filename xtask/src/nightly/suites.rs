@@ -45,6 +45,7 @@ pub(super) const SUITES: &[Suite] = &[
         15,
         &[],
     ),
+    suite("direct", "cargo test --locked --package siga-fabric --test direct -- --ignored", 10, 30, &[]),
     suite(
         "kernel",
         "env SIGA_BULK_BYTES=1000000000 cargo test --locked --package siga-stack --test kernel",

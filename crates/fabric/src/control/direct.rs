@@ -9,7 +9,8 @@ use super::clients::Waits;
 use super::pairs::{Outgoing, may_couple};
 use super::{Control, doorbells};
 use crate::limits::{
-    DIRECT_BYTES_MAX, DIRECT_COUPLES_OF_APPLICATION_MAX, DIRECT_WANTED_MAX, ORDERS_OF_ONE_MAX, OUTBOX_MESSAGES_MAX,
+    DIRECT_BYTES_MAX, DIRECT_COUPLES_OF_APPLICATION_MAX, DIRECT_IDLE_TIME, DIRECT_WANTED_MAX, ORDERS_OF_ONE_MAX,
+    OUTBOX_MESSAGES_MAX,
 };
 use crate::protocol::direct::{DirectOrder, DirectRequest, DirectSlot, Flow};
 use crate::protocol::message::{MemberId, Order};
@@ -22,7 +23,7 @@ use siga_ring::direct::Shape;
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 /// The application that asks for a slot, and the number that its guest has given to the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +53,8 @@ struct Couple {
     /// True for each party that has sent its memory file.
     has_memory: [bool; 2],
     slots: Vec<Option<SlotUse>>,
+    /// When the last connection left its slot, if no slot is in use.
+    idle_since: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -144,6 +147,7 @@ impl DirectCouples {
         let known = self.couples.get_mut(&couple)?;
         let slot = known.slots.iter().position(Option::is_none)?;
         known.slots[slot] = Some(SlotUse { generation, has_left: [false, false] });
+        known.idle_since = None;
         let slot = DirectSlot { couple, slot: u16::try_from(slot).ok()?, generation };
         let order = |party: &Party, request| Outgoing {
             to: party.guest.clone(),
@@ -186,7 +190,10 @@ impl DirectCouples {
         }
         self.last += 1;
         let slots = (0..Shape::STANDARD.slots()).map(|_| None).collect();
-        self.couples.insert(self.last, Couple { parties: parties.clone(), has_memory: [false, false], slots });
+        self.couples.insert(
+            self.last,
+            Couple { parties: parties.clone(), has_memory: [false, false], slots, idle_since: None },
+        );
         Some((self.last, true))
     }
 
@@ -216,7 +223,7 @@ impl DirectCouples {
     }
 
     /// Handles the event that one end of a connection no longer uses its slot.
-    fn left(&mut self, guest: &Name, application: ApplicationId, slot: DirectSlot) {
+    fn left(&mut self, guest: &Name, application: ApplicationId, slot: DirectSlot, now: Instant) {
         let Some(known) = self.couples.get_mut(&slot.couple) else { return };
         let is_this = |party: &Party| party.guest == *guest && party.application == application;
         let Some(at) = known.parties.iter().position(is_this) else { return };
@@ -225,8 +232,23 @@ impl DirectCouples {
             of.has_left[at] = true;
             if of.has_left == [true, true] {
                 *used = None;
+                let is_idle = known.slots.iter().all(Option::is_none);
+                known.idle_since = is_idle.then_some(now);
             }
         }
+    }
+
+    /// Returns when the next idle couple ends.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.couples.values().filter_map(|couple| couple.idle_since).min().map(|since| since + DIRECT_IDLE_TIME)
+    }
+
+    /// Ends the couples without connections whose time is over, so that the host gets their memory back.
+    fn end_idle(&mut self, now: Instant) -> Vec<Outgoing> {
+        if self.due().is_none_or(|due| due > now) {
+            return Vec::new();
+        }
+        self.end(|couple| couple.idle_since.is_some_and(|since| since + DIRECT_IDLE_TIME <= now), |_| true, false)
     }
 
     /// Ends the couples of an application, because it has ended. Returns the orders for the other applications.
@@ -285,7 +307,14 @@ impl Control {
                     self.send_direct(guest, [(order, memory)]);
                 }
             }
-            DirectRequest::Left { slot } => self.direct.left(guest, application, slot),
+            DirectRequest::Left { slot } => self.direct.left(guest, application, slot, Instant::now()),
+        }
+    }
+
+    /// Ends idle couples.
+    pub(super) fn direct_due(&mut self, now: Instant) {
+        for Outgoing { to, order } in self.direct.end_idle(now) {
+            self.send_order(&to, &order, Vec::new());
         }
     }
 

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they measured")]
 
 mod ends;
+mod kills;
+mod memory;
 mod moves;
 #[path = "../common/network.rs"]
 mod network;
@@ -287,6 +289,28 @@ fn a_program_that_waits_for_room_after_it_has_filled_the_buffer_exactly_is_woken
             assert!(Instant::now() < end, "the program sleeps although there is room");
         }
     });
+}
+
+#[test]
+fn room_that_a_read_finds_is_reported_to_those_that_wait_for_it() {
+    let network = direct_network("room");
+    let (client, server) = (network.application("a"), network.application("b"));
+    let (mut stream, mut served) = direct_connection(&client, &server, SERVER);
+    stream.set_nonblocking(true);
+    let mut sent = 0;
+    while let Ok(count) = stream.write(&[1; 10_000]) {
+        sent += count;
+    }
+    let (poller, mut news) = (Poller::new(&client), Vec::new());
+    poller.look(&mut news).unwrap();
+    served.read_exact(&mut vec![0; sent]).unwrap();
+    served.write_all(b"x").unwrap();
+    // This call finds the byte and the room.
+    wait_until("the byte does not come", || stream.read(&mut [0; 10]).is_ok());
+    news.clear();
+    poller.look(&mut news).unwrap();
+    assert_eq!(news, [stream.id()]);
+    assert!(stream.readiness().unwrap().writable);
 }
 
 #[test]

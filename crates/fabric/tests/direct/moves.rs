@@ -154,6 +154,25 @@ fn a_short_exchange_is_whole_at_whichever_bytes_it_moves_to_memory_and_back() {
 }
 
 #[test]
+fn a_stream_that_ends_while_its_reader_returns_to_tcp_is_whole() {
+    let network = direct_network("ending");
+    let (client, server) = (network.application("a"), network.application("b"));
+    for turn in 0..100 {
+        let (mut one, mut other) = direct_connection(&client, &server, &format!("10.0.2.2:{}", 1_000 + turn));
+        let mut bytes = [0; 5_000];
+        content(turn, &mut bytes);
+        let read = std::thread::scope(|scope| {
+            scope.spawn(move || bytes.chunks(100).for_each(|part| one.write_all(part).unwrap()));
+            other.set_options(&timed()).unwrap();
+            let mut read = Vec::new();
+            other.read_to_end(&mut read).unwrap();
+            read
+        });
+        assert!(read == bytes, "turn {turn}: {} of {} bytes", read.len(), bytes.len());
+    }
+}
+
+#[test]
 fn both_ends_may_return_to_tcp_at_the_same_time() {
     let network = direct_network("both");
     let (client, server) = (network.application("a"), network.application("b"));

@@ -75,7 +75,7 @@ impl Client {
         let until = Instant::now() + ANSWER_TIME_MAX;
         while !self.unsent.is_empty() && self.ended.is_none() && !self.guest_stalled {
             // `work` may send all commands without an event of the guest.
-            if !self.work() && !self.unsent.is_empty() {
+            if !self.work_within_call() && !self.unsent.is_empty() {
                 let left = until.saturating_duration_since(Instant::now());
                 self.guest_stalled = left.is_zero();
                 self.wait(Some(left));
@@ -90,11 +90,22 @@ impl Client {
         self.drain_commands();
     }
 
+    /// Works within a call that does not wait. This may consume what would have woken another thread, which sleeps on the descriptors. So it
+    /// wakes that thread.
+    pub(super) fn work_within_call(&mut self) -> bool {
+        let has_sleeper = self.link.has_sleeper();
+        let has_news = self.work();
+        if has_sleeper && !self.link.has_sleeper() || self.link.was_called {
+            self.link.call();
+        }
+        has_news
+    }
+
     /// Processes pending events. Without this call, a program that only writes and closes would never process events, and would
     /// run out of blocks.
     pub(super) fn catch_up(&mut self) {
         if self.link.events.is_ready().unwrap_or(true) {
-            self.work();
+            self.work_within_call();
         }
     }
 
@@ -195,7 +206,7 @@ impl Client {
             if let Some(answer) = answer(socket) {
                 return answer.map_err(Into::into);
             }
-            if !self.work() {
+            if !self.work_within_call() {
                 let left = until.saturating_duration_since(Instant::now());
                 if left.is_zero() {
                     return Err(ErrorKind::TimedOut.into());

@@ -9,10 +9,10 @@ use super::Client;
 use super::connection::{Connection, Kind, Socket, Stage};
 use super::direct::{LanePlace, Slot};
 use crate::extent::size;
-use crate::limits::{DIRECT_AFTER_BYTES, DIRECT_AFTER_CALLS, REST_BYTES_MAX, REST_RECORD_BYTES_MAX, STOP_YIELDS_MAX};
-use crate::options::{Readiness, SendFlags};
+use crate::limits::{DIRECT_AFTER_BYTES, DIRECT_AFTER_CALLS, REST_BYTES_MAX, REST_RECORD_BYTES_MAX};
+use crate::options::Readiness;
 use crate::record::{Command, DirectEvent, Number};
-use siga_ring::direct::{Incoming, Stopped};
+use siga_ring::direct::Incoming;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 
@@ -35,7 +35,7 @@ pub(super) struct Carrier {
     rest: VecDeque<u8>,
     rest_at: u64,
     /// Bytes that the peer has not read from memory. They are sent by TCP before all others.
-    resend: VecDeque<u8>,
+    pub(super) resend: VecDeque<u8>,
     /// True if this side has reset the connection, because the peer broke the protocol or closed it with unread bytes.
     pub(super) is_broken: bool,
     /// True if the guest has forgotten a broken connection.
@@ -70,7 +70,7 @@ impl Carrier {
     }
 
     /// Takes bytes that the peer never reads from memory.
-    fn sends_again(&mut self, bytes: &[u8]) {
+    pub(super) fn sends_again(&mut self, bytes: &[u8]) {
         self.by_memory.0 = self.by_memory.0.saturating_sub(bytes.len() as u64);
         self.resend.extend(bytes);
     }
@@ -96,7 +96,7 @@ impl Carrier {
 }
 
 impl Client {
-    fn carried(&mut self, number: Number) -> Option<&mut Connection> {
+    pub(super) fn carried(&mut self, number: Number) -> Option<&mut Connection> {
         match self.sockets.get_mut(&number) {
             Some(Socket { kind: Kind::Connection(connection), .. }) => Some(connection),
             Some(_) | None => None,
@@ -261,56 +261,6 @@ impl Client {
         }
     }
 
-    /// Returns to TCP if the peer wants it. Returns false if the peer has not yet said after which byte.
-    fn heeds_stop(&mut self, number: Number) -> bool {
-        let Some(place) = self.carried(number).and_then(|connection| connection.carrier.lane) else { return true };
-        for _ in 0..STOP_YIELDS_MAX {
-            let Some((couple, lane, _)) = self.direct.lane(place) else { return true };
-            match lane.stopped(couple) {
-                Ok(Stopped::No) => return true,
-                Ok(Stopped::Soon) => std::thread::yield_now(),
-                Ok(Stopped::Yes) => {
-                    let bytes = lane.read_own(couple, lane.unread_by_peer());
-                    if let Some(connection) = self.carried(number) {
-                        connection.carrier.sends_again(&bytes);
-                    }
-                    self.resend(number);
-                    self.leave_lane(number);
-                    return true;
-                }
-                Err(_) => {
-                    self.break_connection(number);
-                    return true;
-                }
-            }
-        }
-        false
-    }
-
-    /// Sends the bytes by TCP that the peer has not read from memory. Returns true if none are left.
-    pub(super) fn resend(&mut self, number: Number) -> bool {
-        while let Some(connection) = self.carried(number)
-            && connection.carrier.resends()
-        {
-            if !self.unsent.is_empty() || !self.link.has_room() || self.free.is_empty() {
-                return false;
-            }
-            let bytes = self.carried(number).map_or_else(VecDeque::new, |one| std::mem::take(&mut one.carrier.resend));
-            let bytes: Vec<u8> = bytes.into();
-            let extents = self.write_blocks(number, &bytes);
-            let sent: usize = extents.iter().map(|extent| extent.len()).sum();
-            if let Some(connection) = self.carried(number) {
-                connection.carrier.resend = bytes[sent..].to_vec().into();
-                connection.carrier.sent += sent as u64;
-            }
-            if sent > 0 {
-                self.send_command(number, Command::Send { extents, flags: SendFlags::default() });
-                self.link.publish();
-            }
-        }
-        true
-    }
-
     /// Looks at what the peer has published. Returns how many bytes that came by TCP can be read before others.
     #[inline]
     pub(super) fn tcp_first(&mut self, number: Number) -> usize {
@@ -339,8 +289,14 @@ impl Client {
             return (up_to(connection.carrier.rest_at, received), false);
         }
         let Some((couple, lane, _)) = lane.and_then(|place| self.direct.lane(place)) else { return (ALL, false) };
+        let waits = lane.wants_room();
         let looked = lane.look(couple).and_then(|is_new| lane.check_begin(received).map(|()| is_new));
-        match (looked, lane.incoming()) {
+        let (incoming, has_room) = (lane.incoming(), waits && !lane.wants_room());
+        if has_room {
+            // Another thread may wait for this room, and no later look finds it.
+            self.direct.news.push(number);
+        }
+        match (looked, incoming) {
             (Ok(is_new), Incoming::Tcp) => (ALL, is_new),
             (Ok(is_new), Incoming::TcpAfterMemory(_)) => {
                 self.leave_lane(number);
@@ -469,7 +425,7 @@ impl Client {
     }
 
     /// Gives the slot of a connection back if neither direction uses it.
-    fn leave_lane(&mut self, number: Number) {
+    pub(super) fn leave_lane(&mut self, number: Number) {
         let Some(place) = self.carried(number).and_then(|connection| connection.carrier.lane) else { return };
         let is_used = |lane: &siga_ring::direct::Lane| !lane.has_ended_sending() || !lane.has_ended_receiving();
         if self.direct.lane(place).is_none_or(|(_, lane, _)| is_used(lane)) {
@@ -487,6 +443,10 @@ impl Client {
     /// and that the application has not read.
     pub(super) fn return_to_tcp(&mut self, number: Number) {
         self.direct.forget(number);
+        if !self.settle_stop(number) {
+            self.break_connection(number);
+            return;
+        }
         let Some(connection) = self.carried(number) else { return };
         connection.carrier.stay_with_tcp();
         let Some(place) = connection.carrier.lane else { return };

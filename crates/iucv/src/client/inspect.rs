@@ -85,7 +85,7 @@ impl Client {
 
     /// Returns whether this application has received bytes of a connection and not read them. The end of the stream does not count.
     pub fn holds_unread(&mut self, socket: Number) -> bool {
-        self.work();
+        self.work_within_call();
         self.readable_bytes(socket) > 0
     }
 
@@ -95,7 +95,7 @@ impl Client {
     /// # Errors
     /// Returns an error if the socket is no connection, or if the client has ended.
     pub fn undelivered(&mut self, socket: Number) -> io::Result<usize> {
-        self.work();
+        self.work_within_call();
         let connection = self.connection(socket)?;
         // Bytes in memory count as delivered.
         Ok(connection.under_way + connection.carrier.resend_bytes())

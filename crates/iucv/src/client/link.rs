@@ -30,6 +30,8 @@ pub(super) struct GuestLink {
     /// The descriptors that are ready and not read yet.
     ready: Ready,
     asleep: bool,
+    /// Whether [`GuestLink::look`] has read that another thread ends a wait, since the last call of `work` began.
+    pub(super) was_called: bool,
     /// Whether commands were published, and the guest has received no notification of them yet.
     owes_notification: bool,
     looks: u32,
@@ -73,6 +75,7 @@ impl GuestLink {
             calls: None,
             ready: Ready::default(),
             asleep: false,
+            was_called: false,
             owes_notification: false,
             looks: 0,
             last_notification: None,
@@ -124,6 +127,19 @@ impl GuestLink {
         self.calls.as_ref().map(|calls| Arc::clone(&calls.wake))
     }
 
+    /// Returns whether another thread may sleep on the descriptors, if a call that does not wait reads them.
+    pub(super) fn has_sleeper(&self) -> bool {
+        self.asleep && self.calls.is_some()
+    }
+
+    /// Wakes the thread that sleeps on the descriptors.
+    pub(super) fn call(&self) {
+        if let Some(calls) = &self.calls {
+            // The write fails only if the counter of the eventfd has reached its maximum. Then the thread wakes anyway.
+            let _ = rustix::io::write(&calls.wake, &1_u64.to_ne_bytes());
+        }
+    }
+
     /// Returns whether there is room for a command of any kind.
     pub(super) fn has_room(&mut self) -> bool {
         // After a violation the result is true, so that the caller uses the link, which then returns the violation.
@@ -172,7 +188,7 @@ impl GuestLink {
             && let Some(calls) = &self.calls
         {
             // The read does not block. It fails if no thread has called, which does no harm.
-            let _ = rustix::io::read(&calls.wake, &mut [0; 8]);
+            self.was_called |= rustix::io::read(&calls.wake, &mut [0; 8]).is_ok();
         }
     }
 

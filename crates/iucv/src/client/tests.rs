@@ -223,6 +223,30 @@ fn a_client_without_a_wake_descriptor_reads_the_notification_that_its_caller_rec
 }
 
 #[test]
+fn a_call_wakes_the_thread_whose_notification_it_has_consumed() {
+    let (mut fixture, socket) = Fixture::connected();
+    let is_readable = |fixture: &Fixture| {
+        let mut entries = [PollFd::from_borrowed_fd(fixture.application.descriptor(), PollFlags::IN)];
+        poll(&mut entries, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
+    };
+    // Another thread sleeps, and its notification comes together with an event.
+    assert!(fixture.application.fall_asleep());
+    fixture.send_event(socket, &Event::Status(status()));
+    assert!(is_readable(&fixture));
+    fixture.application.send(socket, b"x", SendFlags::default()).unwrap();
+    assert!(is_readable(&fixture), "the thread sleeps on");
+    // A thread that the program itself wakes. The client reads the descriptors from time to time.
+    std::thread::sleep(2 * crate::limits::WAKE_FD_INTERVAL);
+    fixture.application.work();
+    assert!(!is_readable(&fixture));
+    rustix::io::write(fixture.application.wake().unwrap(), &1_u64.to_ne_bytes()).unwrap();
+    std::thread::sleep(2 * crate::limits::WAKE_FD_INTERVAL);
+    fixture.send_event(socket, &Event::Status(status()));
+    fixture.application.send(socket, b"x", SendFlags::default()).unwrap();
+    assert!(is_readable(&fixture), "the thread sleeps on");
+}
+
+#[test]
 fn bytes_that_are_no_event_end_the_attachment() {
     let mut fixture = Fixture::new();
     fixture.put(u64::MAX, &[1, 2, 3]);

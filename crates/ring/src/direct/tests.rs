@@ -336,6 +336,32 @@ fn a_word_that_no_sound_peer_writes_breaks_its_lane_and_no_other() {
 }
 
 #[test]
+fn a_peer_that_never_says_where_it_stops_delays_its_own_connection_only() {
+    let ((mut a, _), (mut b, _)) = couples();
+    let (mut lane, mut evil) = (Lane::bind(&mut a, 0, 7), Lane::bind(&mut b, 0, 7));
+    let (mut other, mut sound) = (Lane::bind(&mut a, 1, 8), Lane::bind(&mut b, 1, 8));
+    lane.begin(&mut a, 0);
+    evil.begin(&mut b, 0);
+    assert_eq!(lane.look(&mut a), Ok(true), "the peer has begun");
+    b.own.store(shape().word(0, STOP), STOPPING);
+    for _ in 0..5 {
+        assert_eq!((lane.stopped(&a), lane.look(&mut a)), (Ok(Stopped::Soon), Ok(false)));
+    }
+    // The words of an older connection, and of one that does not exist yet.
+    for generation in [6, 8, 0, u64::MAX] {
+        b.own.store(shape().word(0, SEND_GENERATION), generation);
+        b.own.store(shape().word(0, RECEIVE_GENERATION), generation);
+        b.own.store(shape().word(0, PRODUCED), 9);
+        let mut fresh = Lane::bind(&mut a, 0, 7);
+        assert_eq!((fresh.look(&mut a), fresh.incoming(), fresh.unread()), (Ok(false), Incoming::Tcp, 0));
+        assert_eq!((fresh.can_begin(&a), fresh.stopped(&a)), (false, Ok(Stopped::No)));
+    }
+    other.begin(&mut a, 0);
+    other.send(&mut a, b"sound").unwrap();
+    assert_eq!(receive_all(&mut sound, &mut b), b"sound");
+}
+
+#[test]
 fn bytes_in_memory_cannot_come_before_bytes_that_have_come_by_tcp() {
     let ((mut a, _), (mut b, _)) = couples();
     let (mut to, mut from) = (Lane::bind(&mut a, 0, 1), Lane::bind(&mut b, 0, 1));

@@ -1,5 +1,6 @@
 """Dialogues of two programs over a connection, whose outcome is that of the kernel's sockets. The second program is a child that carries out
-what the first one asks for. Argument: `kernel` or `tcp` if TCP carries all bytes, `direct` if the connections use memory of both programs.
+what the first one asks for. Arguments: `kernel` or `tcp` if TCP carries all bytes, `direct` if the connections use memory of both programs. Then
+the number of dialogues; without it, all take place.
 """
 
 import array
@@ -461,7 +462,7 @@ DIALOGUES = (
     a_shut_receiver_reads_nothing,
     a_stopped_peer_reads_on_later,
 )
-for dialogue in DIALOGUES:
+for dialogue in DIALOGUES[: int(sys.argv[2]) if len(sys.argv) > 2 else None]:
     for turned in (False, True):
         try:
             dialogue(*pair(turned))

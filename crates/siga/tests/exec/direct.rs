@@ -1,11 +1,13 @@
 //! Unmodified programs whose connections are direct: their bytes pass through memory that only the two programs share.
 
-use crate::network::Network;
-use crate::{PYTHON, Program, has, text};
+use crate::network::{Network, wait_until};
+use crate::{PYTHON, Program, exec, has, text};
 use std::io::{BufRead, Write};
 use std::process::Command;
 
 const SCRIPT: &str = include_str!("direct.py");
+const DIALOGUES: &str = include_str!("dialogues.py");
+const MOVING: &str = include_str!("moving.py");
 
 const TOPOLOGY: &str = "
 [network.lan]
@@ -23,15 +25,53 @@ fn dialogues_end_over_tcp_and_over_memory_as_on_the_kernels_sockets() {
     if !has(&[PYTHON]) {
         return;
     }
-    let script = include_str!("dialogues.py");
-    let kernel = Command::new(PYTHON).args(["-c", script, "kernel"]).output().unwrap();
+    let kernel = Command::new(PYTHON).args(["-c", DIALOGUES, "kernel"]).output().unwrap();
     assert_eq!(text(&kernel), "all is well\n", "on the kernel");
     for (carrier, topology) in [("tcp", &*TOPOLOGY.replace("direct = true", "")), ("direct", TOPOLOGY)] {
         let network = Network::up(&format!("dialogues-{carrier}"), topology);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_siga"));
-        command.args(["exec", "--loopback", "guest", network.name.as_str(), "a", PYTHON, "-c", script, carrier]);
-        command.env("SIGA_RUN_DIR", network.run_dir());
-        assert_eq!(text(&command.output().unwrap()), "all is well\n", "{carrier}");
+        assert_eq!(text(&dialogues(&network, carrier, 100).output().unwrap()), "all is well\n", "{carrier}");
+    }
+}
+
+/// Returns the command that runs the first dialogues on guest a.
+fn dialogues(network: &Network, carrier: &str, count: usize) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_siga"));
+    command.args(["exec", "--loopback", "guest", network.name.as_str(), "a", PYTHON, "-c", DIALOGUES, carrier]);
+    command.arg(count.to_string()).env("SIGA_RUN_DIR", network.run_dir());
+    command
+}
+
+/// The script checks which carrier each connection has.
+#[test]
+fn new_connections_of_a_captured_guest_use_tcp() {
+    if !has(&[PYTHON]) {
+        return;
+    }
+    let network = Network::up("direct-captured", TOPOLOGY);
+    let mut capture = Command::new(env!("CARGO_BIN_EXE_siga"));
+    let file = network.base.path().join("frames");
+    capture.args(["net", "capture", network.name.as_str(), "a", "--output", file.to_str().unwrap()]);
+    let mut capture = Program(capture.env("SIGA_RUN_DIR", network.run_dir()).spawn().unwrap());
+    wait_until("the capture has not begun", || file.exists());
+    assert_eq!(text(&dialogues(&network, "tcp", 2).output().unwrap()), "all is well\n");
+    rustix::process::kill_process(rustix::process::Pid::from_child(&capture.0), rustix::process::Signal::INT).unwrap();
+    capture.0.wait().unwrap();
+    assert_eq!(text(&dialogues(&network, "direct", 2).output().unwrap()), "all is well\n");
+}
+
+#[test]
+fn a_connection_that_processes_hand_on_in_the_middle_of_its_streams_stays_whole() {
+    if !has(&[PYTHON]) {
+        return;
+    }
+    let network = Network::up("direct-moving", TOPOLOGY);
+    let program = |role| [PYTHON, "-c", MOVING, MOVING, role, "10.0.2.2"];
+    let (_server, _) = Program::start(&network, "b", &program("server"));
+    for client in ["a", "b"] {
+        assert_eq!(text(&exec(&network, client, &program("client")).output().unwrap()), "ok\n");
+        let report = network.application_report("b");
+        let bytes = report["counters"]["direct_received_bytes"].as_u64().unwrap_or_default();
+        assert!(bytes > 6 * 100_000, "{bytes} bytes came by memory");
     }
 }
 

@@ -91,15 +91,38 @@ fn a_slot_is_free_again_when_both_ends_have_left_it() {
     let next = ask(&mut couples, 100, [&a, &b]).unwrap();
     assert_ne!(next.couple, couple, "the first couple is full");
     let left = slots[9];
-    couples.left(&a.guest, a.application, left);
+    couples.left(&a.guest, a.application, left, Instant::now());
     assert_eq!(ask(&mut couples, 101, [&a, &b]).unwrap().couple, next.couple);
-    couples.left(&b.guest, b.application, DirectSlot { generation: left.generation + 1, ..left });
-    couples.left(&name("router"), b.application, left);
+    couples.left(&b.guest, b.application, DirectSlot { generation: left.generation + 1, ..left }, Instant::now());
+    couples.left(&name("router"), b.application, left, Instant::now());
     assert_eq!(ask(&mut couples, 102, [&a, &b]).unwrap().couple, next.couple);
-    couples.left(&b.guest, b.application, left);
+    couples.left(&b.guest, b.application, left, Instant::now());
     let again = ask(&mut couples, 103, [&a, &b]).unwrap();
     assert_eq!((again.couple, again.slot), (couple, left.slot));
     assert!(again.generation > next.generation, "no two uses have the same generation");
+}
+
+#[test]
+fn a_couple_without_connections_ends_after_a_second() {
+    let (mut couples, a, b) = (DirectCouples::default(), party("a", 1), party("b", 2));
+    let first = ask(&mut couples, 1, [&a, &b]).unwrap();
+    assert_eq!(couples.due(), None);
+    let begun = Instant::now();
+    couples.left(&a.guest, a.application, first, begun);
+    assert_eq!(couples.due(), None, "the other end may read on");
+    couples.left(&b.guest, b.application, first, begun);
+    assert_eq!(couples.due(), Some(begun + DIRECT_IDLE_TIME));
+    assert!(couples.end_idle(begun + DIRECT_IDLE_TIME / 2).is_empty());
+    // A new connection uses the couple.
+    let second = ask(&mut couples, 2, [&a, &b]).unwrap();
+    assert_eq!((second.couple, couples.due()), (first.couple, None));
+    for party in [&a, &b] {
+        couples.left(&party.guest, party.application, second, begun);
+    }
+    let gone: Vec<Name> = couples.end_idle(begun + DIRECT_IDLE_TIME).into_iter().map(|order| order.to).collect();
+    assert_eq!(gone, [a.guest.clone(), b.guest.clone()]);
+    assert_eq!(couples.charged(&a.guest), 0);
+    assert_ne!(ask(&mut couples, 3, [&a, &b]).unwrap().couple, first.couple);
 }
 
 #[test]

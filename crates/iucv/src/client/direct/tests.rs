@@ -9,7 +9,7 @@ use siga_ring::doorbell;
 use std::os::fd::{AsFd, OwnedFd};
 
 const ID: u64 = 3;
-const SLOT: Slot = Slot { couple: ID, slot: 0, generation: 9, sent: 0, received: 0 };
+const SLOT: Slot = Slot { couple: ID, slot: 0, generation: 9, sent: 0, received: 0, send_max: usize::MAX };
 const NUMBER: u32 = 5;
 
 /// The couples of the sound application with one connection, and the other application's end: its memory, its lane, and the descriptor
