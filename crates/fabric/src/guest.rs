@@ -13,6 +13,7 @@ mod applications;
 mod emulated;
 mod event_loop;
 mod groups;
+mod hot;
 mod links;
 mod orders;
 pub(crate) mod peer_link;

@@ -129,6 +129,9 @@ pub const RECEIVE_AT_ONCE_MAX: usize = 32;
 pub const DROPS_AT_ONCE_MAX: usize = 128;
 /// A guest no longer polls a ring from which it has received no frame for this long.
 pub const HOT_TIME: Duration = Duration::from_millis(1);
+/// The number of rings that a guest polls again after a sleep. A guest with traffic on more rings waits for notifications on the others,
+/// because each sleep requests a notification from each polled ring.
+pub const HOT_AFTER_SLEEP_MAX: usize = 16;
 /// The interval at which a process that is too busy to sleep asks the kernel which descriptors are ready.
 pub const EVENTS_INTERVAL: Duration = Duration::from_micros(50);
 /// After a ring pair was refused, the guest waits for this long before it requests the pair again.

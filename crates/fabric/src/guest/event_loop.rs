@@ -508,25 +508,14 @@ impl Sources for Waits<'_> {
         if self.switch.as_ref().is_some_and(|switch| relay::has_work(switch, self.links)) {
             return Ok(false);
         }
-        let Links { receivers, senders, hot, .. } = &mut *self.links;
-        // A link under back-pressure requests no notification from its own partner, because the guest will not receive from it yet.
-        // The guest waits for the partner without an empty buffer, which sends a notification when it has one.
-        let mut held = Vec::new();
-        while let Some(link) = hot.pop() {
-            let Receiver { ring, backpressure, is_hot, .. } = &mut receivers[link];
-            let waits = backpressure.waits_for().is_some_and(|(to, _)| senders[to].has_backpressure());
-            if waits {
-                held.push(link);
-            } else if ring.as_mut().is_some_and(|ring| !ring.declare_asleep().unwrap_or(false)) {
-                hot.push(link);
-                hot.append(&mut held);
-                return Ok(false);
-            } else {
-                *is_hot = false;
-            }
+        let rests = self.links.fall_asleep()
+            && self.applications.fall_asleep()
+            && self.links.senders.request_room()
+            && self.wakes.ready.is_empty();
+        if !rests {
+            self.links.awake();
         }
-        hot.append(&mut held);
-        Ok(self.applications.fall_asleep() && self.links.senders.request_room() && self.wakes.ready.is_empty())
+        Ok(rests)
     }
 
     fn sleep(&mut self, time: Option<Duration>) -> Result<(), Infallible> {
@@ -534,7 +523,9 @@ impl Sources for Waits<'_> {
         Ok(())
     }
 
-    fn awake(&mut self) {}
+    fn awake(&mut self) {
+        self.links.awake();
+    }
 
     fn moved(&self) -> u64 {
         let received = self.links.receivers.iter().map(Receiver::moved_bytes);

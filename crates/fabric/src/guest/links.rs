@@ -189,6 +189,7 @@ impl Node {
         self.account_link(link);
         self.links.senders[link].detach();
         self.links.hot.retain(|hot| *hot != link);
+        self.links.cooled.retain(|cooled| *cooled != link);
         self.held.retain(|(held, _)| *held != link);
         if let Some((key, wake_fd)) = self.links.receivers[link].detach() {
             self.wakes.events.remove(key, &wake_fd);

@@ -529,6 +529,8 @@ pub(super) struct Links {
     pub(super) receivers: Vec<Receiver>,
     /// The indexes of the hot links, whose rings are polled.
     pub(super) hot: Vec<usize>,
+    /// The links that the current or last sleep has made cold.
+    pub(super) cooled: Vec<usize>,
     pub(super) backpressure_times: backpressure::Times,
     /// [`crate::limits::RETAIN_TIME_MAX`] in ticks of the ring's clock.
     pub(super) retain_time: Ticks,
@@ -572,25 +574,5 @@ impl Links {
         }
         self.receivers[link].backpressure.end();
         false
-    }
-
-    /// Makes a link hot, so that its ring is polled.
-    pub(super) fn heat(&mut self, link: usize) {
-        let receiver = &mut self.receivers[link];
-        if let Some(ring) = receiver.ring.as_mut().filter(|_| !receiver.is_hot) {
-            ring.awake();
-            receiver.is_hot = true;
-            self.hot.push(link);
-        }
-    }
-
-    /// If a ring has had no frame for the time `after`, requests a notification for the next frame. Returns true if the ring need
-    /// not be polled any more.
-    #[inline]
-    pub(super) fn falls_asleep(&mut self, link: usize, now: Ticks, after: Ticks) -> bool {
-        let receiver = &mut self.receivers[link];
-        let cold = now.since(receiver.last_traffic) >= after;
-        // An error is a violation of the ring's protocol. Ignore it here, because the next use of the ring returns it again.
-        cold && receiver.ring.as_mut().is_none_or(|ring| ring.declare_asleep().unwrap_or(false))
     }
 }
