@@ -4,6 +4,7 @@ mod application_copies;
 mod backpressure;
 mod features;
 mod groups;
+mod hot;
 pub(crate) mod lockstep;
 mod wires;
 mod zero_copy;

@@ -174,14 +174,14 @@ fn a_guest_keeps_or_drops_its_own_packets_for_a_full_partner() {
 }
 
 /// A router between two ends that know nothing but frames.
-struct Hop {
-    router: Guest,
-    client: Link,
-    server: Link,
+pub(super) struct Hop {
+    pub(super) router: Guest,
+    pub(super) client: Link,
+    pub(super) server: Link,
 }
 
 impl Hop {
-    fn without(features: &[&str]) -> Self {
+    pub(super) fn without(features: &[&str]) -> Self {
         let topology = without(features);
         let [client, server] = ["client", "server"].map(|name| Guest::new(&topology, name));
         let mut router = Guest::new(&topology, "router");
@@ -191,7 +191,7 @@ impl Hop {
     }
 
     /// Has a packet for the server come; false if there is no buffer for it.
-    fn put(&mut self) -> bool {
+    pub(super) fn put(&mut self) -> bool {
         let packet = packet(LARGE, [10, 0, 2, 2]);
         let Some(place) = self.client.producer.reserve(LARGE).unwrap() else { return false };
         place.copy_from_slice(&packet);
