@@ -54,7 +54,8 @@ fn new_connections_of_a_captured_guest_use_tcp() {
     let mut capture = Program(capture.env("SIGA_RUN_DIR", network.run_dir()).spawn().unwrap());
     wait_until("the capture has not begun", || file.exists());
     assert_eq!(text(&dialogues(&network, "tcp", 2).output().unwrap()), "all is well\n");
-    rustix::process::kill_process(rustix::process::Pid::from_child(&capture.0), rustix::process::Signal::INT).unwrap();
+    // A test run in the background ignores SIGINT, and so do its children.
+    rustix::process::kill_process(rustix::process::Pid::from_child(&capture.0), rustix::process::Signal::TERM).unwrap();
     capture.0.wait().unwrap();
     assert_eq!(text(&dialogues(&network, "direct", 2).output().unwrap()), "all is well\n");
 }
