@@ -122,7 +122,7 @@ enum Task {
     Vm(vm::Options),
     /// Build the tests that need the virtual machine, and run them in the virtual machine
     VmTests(vm_tests::Options),
-    /// Run all long suites, one after the other; takes about seven hours, at most fourteen. Prints one line for each suite, and
+    /// Run all long suites, one after the other; takes about eight hours, at most fifteen. Prints one line for each suite, and
     /// writes logs and `summary.json` to target/nightly
     Nightly(nightly::Options),
     /// Write the published JSON Schemas of plans and levels

@@ -147,8 +147,8 @@ mod tests {
         let about = nightly.get_about().unwrap().to_string();
         let hours = |minutes: fn(&Suite) -> u64| SUITES.iter().map(minutes).sum::<u64>() as f64 / 60.0;
         let (usual, limit) = (hours(|suite| suite.usual_minutes), hours(|suite| suite.limit_minutes));
-        assert!((6.5..7.5).contains(&usual) && about.contains("about seven hours"), "{usual} {about}");
-        assert!((12.5..14.0).contains(&limit) && about.contains("at most fourteen"), "{limit} {about}");
+        assert!((7.5..8.5).contains(&usual) && about.contains("about eight hours"), "{usual} {about}");
+        assert!((13.5..15.0).contains(&limit) && about.contains("at most fifteen"), "{limit} {about}");
     }
 
     #[test]
