@@ -5,21 +5,18 @@
 #[path = "common/network.rs"]
 mod network;
 
-use network::{Network, PATIENCE, content, kill, sink, source, use_beside_a_waiting_thread, wait_until};
+use network::{Network, PATIENCE, content, kill, sink, source, use_beside_a_waiting_thread, victim, wait_until};
 use siga_fabric::protocol::request::GuestState;
 use siga_fabric::sockets::{Attachment, FastOpenKeys, Poller, SocketOptions, TcpListener, TcpStream, UdpSocket};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::process::{Child, Command};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 const FIGURE_1: &str = include_str!("../../../topologies/figure-1.toml");
 
 const CLIENT: &str = "10.0.1.1";
 const SERVER: &str = "10.0.2.2:7";
-
-/// Tests that want to be killed run their victim as a process of its own: this test binary with this in its environment.
-const VICTIM: &str = "SIGA_TEST_VICTIM";
 
 #[test]
 fn streams_cross_the_router_whole_both_ways_over_both_ip_versions() {
@@ -293,12 +290,7 @@ fn a_thread_that_waits_for_iucv_sockets_does_not_block_other_threads() {
 /// Not a test by itself: the process that another one kills.
 #[test]
 fn victim_process() {
-    let Ok(arguments) = std::env::var(VICTIM) else { return };
-    let words: Vec<&str> = arguments.split(' ').collect();
-    let [base, network, guest, secret, connections] = words[..] else { panic!("{arguments}") };
-    let secret = siga_fabric::protocol::secret::Secret::claimed(secret);
-    let (network, guest) = (network.parse().unwrap(), guest.parse().unwrap());
-    let attachment = Attachment::iucv_at(base.as_ref(), &network, &guest, &secret).unwrap();
+    let Some((attachment, connections)) = victim() else { return };
     let _listener = TcpListener::bind(&attachment, "10.0.1.1:99".parse().unwrap()).unwrap();
     let member = UdpSocket::bind(&attachment, "0.0.0.0:99".parse().unwrap()).unwrap();
     member.join_multicast_v4(&Ipv4Addr::new(239, 1, 2, 3), &Ipv4Addr::UNSPECIFIED).unwrap();
@@ -313,11 +305,7 @@ fn victim_process() {
 }
 
 fn start_victim(network: &Network, connections: usize) -> Child {
-    let secret = network.application_secret("tcpip1");
-    let base = network.run_dir();
-    let arguments = format!("{} {} tcpip1 {} {connections}", base.display(), network.name, secret.text());
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "victim_process", "--nocapture"]).env(VICTIM, arguments).spawn().unwrap()
+    network.start_victim("victim_process", "tcpip1", &connections.to_string())
 }
 
 #[test]

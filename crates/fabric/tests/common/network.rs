@@ -6,11 +6,24 @@ use siga_fabric::protocol::secret::Secret;
 use siga_fabric::sockets::Attachment;
 use siga_model::name::Name;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Child, Command};
 
 mod shared_network;
 
 pub(crate) use shared_network::*;
+
+/// A test that kills an application runs the application as a process of its own: this test program, with this variable in its environment.
+const VICTIM: &str = "SIGA_TEST_VICTIM";
+
+/// Returns the attachment and the word of an application that [`Network::start_victim`] has started. Returns `None` in any other process.
+pub(crate) fn victim() -> Option<(Attachment, String)> {
+    let arguments = std::env::var(VICTIM).ok()?;
+    let words: Vec<&str> = arguments.split(' ').collect();
+    let [base, network, guest, secret, word] = words[..] else { panic!("{arguments}") };
+    let (network, guest) = (network.parse().unwrap(), guest.parse().unwrap());
+    let attachment = Attachment::iucv_at(base.as_ref(), &network, &guest, &Secret::claimed(secret)).unwrap();
+    Some((attachment, word.to_owned()))
+}
 
 impl Network {
     pub(crate) fn up(name: &str, topology: &str) -> Self {
@@ -18,6 +31,15 @@ impl Network {
         std::fs::write(network.topology(), topology).unwrap();
         network.start();
         network
+    }
+
+    /// Starts a process that runs only the test `name` of this test program. The test calls [`victim`], which returns an attachment to
+    /// the guest, and the word.
+    pub(crate) fn start_victim(&self, name: &str, guest: &str, word: &str) -> Child {
+        let secret = self.application_secret(guest);
+        let arguments = format!("{} {} {guest} {} {word}", self.run_dir().display(), self.name, secret.text());
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", name, "--nocapture"]).env(VICTIM, arguments).spawn().unwrap()
     }
 
     /// Starts the network, or a new control program for its guests.

@@ -1,23 +1,15 @@
 //! Processes that are killed while their connections are direct.
 
-use super::network::{Network, PATIENCE, content, kill};
+use super::network::{Network, PATIENCE, content, kill, victim};
 use super::{SERVER, by_memory, direct_network};
 use siga_fabric::sockets::{Attachment, TcpListener, TcpStream};
 use std::io::{ErrorKind, Read, Write};
-use std::process::{Child, Command};
+use std::process::Child;
 use std::time::Duration;
-
-/// Tests that want to be killed run their victim as a process of its own: this test binary with this in its environment.
-const VICTIM: &str = "SIGA_TEST_DIRECT_VICTIM";
 
 #[test]
 fn direct_victim() {
-    let Ok(arguments) = std::env::var(VICTIM) else { return };
-    let words: Vec<&str> = arguments.split(' ').collect();
-    let [base, network, secret, way] = words[..] else { panic!("{arguments}") };
-    let secret = siga_fabric::protocol::secret::Secret::claimed(secret);
-    let (network, guest) = (network.parse().unwrap(), "a".parse().unwrap());
-    let attachment = Attachment::iucv_at(base.as_ref(), &network, &guest, &secret).unwrap();
+    let Some((attachment, way)) = victim() else { return };
     let mut stream = TcpStream::connect(&attachment, SERVER.parse().unwrap()).unwrap();
     // Enough calls for a slot.
     for _ in 0..200 {
@@ -26,7 +18,7 @@ fn direct_victim() {
         stream.read_exact(&mut byte).unwrap();
         std::thread::sleep(Duration::from_micros(500));
     }
-    match way {
+    match way.as_str() {
         "sends" => {
             let (mut at, mut bytes) = (0, vec![0; 10_000]);
             loop {
@@ -46,10 +38,7 @@ fn direct_victim() {
 }
 
 fn start_victim(network: &Network, way: &str) -> Child {
-    let secret = network.application_secret("a");
-    let arguments = format!("{} {} {} {way}", network.run_dir().display(), network.name, secret.text());
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "ends::direct_victim", "--nocapture"]).env(VICTIM, arguments).spawn().unwrap()
+    network.start_victim("ends::direct_victim", "a", way)
 }
 
 /// Serves the victim until its connection is direct.

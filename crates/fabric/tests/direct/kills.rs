@@ -2,15 +2,13 @@
 //! stream ends or goes on as specified.
 
 use super::by_memory;
-use super::network::{Network, PATIENCE, content, kill};
+use super::network::{Network, PATIENCE, content, kill, victim};
 use siga_fabric::protocol::request::GuestState;
-use siga_fabric::sockets::{Attachment, TcpListener, TcpStream};
+use siga_fabric::sockets::{TcpListener, TcpStream};
 use std::io::{ErrorKind, Read, Write};
-use std::process::{Child, Command};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
-/// Tests that want to be killed run their victim as a process of its own: this test binary with this in its environment.
-const VICTIM: &str = "SIGA_TEST_DIRECT_KILLED";
 /// The status of a victim that has read a wrong byte, and of one whose connection has ended.
 const WRONG: i32 = 42;
 const ENDED: i32 = 0;
@@ -59,12 +57,7 @@ fn read_all(stream: &TcpStream, mut each: impl FnMut(u64)) -> Option<(u64, End)>
 #[test]
 #[expect(clippy::exit, reason = "the other thread may still write")]
 fn direct_killed() {
-    let Ok(arguments) = std::env::var(VICTIM) else { return };
-    let words: Vec<&str> = arguments.split(' ').collect();
-    let [base, network, guest, secret, server] = words[..] else { panic!("{arguments}") };
-    let secret = siga_fabric::protocol::secret::Secret::claimed(secret);
-    let (network, guest) = (network.parse().unwrap(), guest.parse().unwrap());
-    let attachment = Attachment::iucv_at(base.as_ref(), &network, &guest, &secret).unwrap();
+    let Some((attachment, server)) = victim() else { return };
     let stream = TcpStream::connect(&attachment, server.parse().unwrap()).unwrap();
     stream.set_timeout(Some(PATIENCE));
     std::thread::scope(|scope| {
@@ -76,13 +69,10 @@ fn direct_killed() {
 }
 
 fn start_victim(network: &Network, guest: &str, server: &str) -> Child {
-    let secret = network.application_secret(guest);
-    let arguments = format!("{} {} {guest} {} {server}", network.run_dir().display(), network.name, secret.text());
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "kills::direct_killed", "--nocapture"]).env(VICTIM, arguments).spawn().unwrap()
+    network.start_victim("kills::direct_killed", guest, server)
 }
 
-/// What is killed.
+/// The process that a test kills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Killed {
     Application,
