@@ -403,7 +403,7 @@ mod tests {
                     let (wait, guests) = (Waiting::Poll, Guests::default());
                     let spec = GuestSpec { path, mtu: mtu.min(57_344), ipv6, wait, guests, link };
                     let links = spec.topology().matches("link = \"latency=1ms\"").count();
-                    assert_eq!(links, usize::from(spec.link.is_some()), "the server has a link, and nobody else");
+                    assert_eq!(links, usize::from(spec.link.is_some()), "only the server has a link");
                     let topology = Topology::parse(&spec.topology()).unwrap();
                     assert!(topology.guests.values().all(|guest| guest.waiting == Waiting::Poll), "also switches");
                     let guests: Vec<_> = topology.guests.values().filter(|guest| !guest.is_switch).collect();

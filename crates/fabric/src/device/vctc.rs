@@ -68,16 +68,15 @@ impl Outbound {
         if !self.is_open() {
             return Ok(Sent::Full);
         }
-        let at = |fill: usize| fill.max(BLOCK_HEADER_BYTES) + SEGMENT_HEADER_BYTES;
         let need = source.bytes_max();
         if need == 0 {
             return Ok(Sent::Nothing);
         }
-        if at(self.fill) + need > self.block_bytes {
+        if !self.takes(need) {
             self.close(ring)?;
         }
         let Some(block) = ring.reserve(self.block_bytes).map_err(violation)? else { return Ok(Sent::Full) };
-        let at = at(self.fill);
+        let at = self.next_packet_at();
         let Some(built) = source.build(&mut block[at..]) else { return Ok(Sent::Nothing) };
         write_header(&mut block[at - SEGMENT_HEADER_BYTES..at], built.len, built.marks);
         self.fill = at + built.len;
@@ -108,7 +107,12 @@ impl Outbound {
 
     /// Returns whether a packet of this length has room in the current block.
     pub(super) fn takes(&self, bytes: usize) -> bool {
-        self.fill.max(BLOCK_HEADER_BYTES) + SEGMENT_HEADER_BYTES + bytes <= self.block_bytes
+        self.next_packet_at() + bytes <= self.block_bytes
+    }
+
+    /// Returns the place of the next packet in the current block.
+    fn next_packet_at(&self) -> usize {
+        self.fill.max(BLOCK_HEADER_BYTES) + SEGMENT_HEADER_BYTES
     }
 
     pub(super) fn partner_ready(&mut self) {

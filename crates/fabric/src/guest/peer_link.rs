@@ -225,8 +225,7 @@ impl Sender {
         marks: Marks,
         mut fill: F,
     ) -> Result<(), Violation> {
-        let copies_once =
-            self.features.copy_once && self.backlog.is_empty() && !self.is_quiesced && self.wire.is_none();
+        let copies_once = self.features.copy_once && self.reaches_ring_at_once();
         let drops = self.drops();
         if let Some(ring) = self.ring.as_mut().filter(|_| copies_once) {
             match self.outbound.send(ring, &mut Whole { packet: Transmit { len, marks }, fill: &mut fill })? {
@@ -247,6 +246,12 @@ impl Sender {
         }
         self.keep(len, marks, &mut fill);
         Ok(())
+    }
+
+    /// Returns whether a packet goes to the ring at once: no other packet waits for it, and there is no modelled link.
+    #[inline]
+    fn reaches_ring_at_once(&self) -> bool {
+        self.backlog.is_empty() && !self.is_quiesced && self.wire.is_none()
     }
 
     /// Returns whether a packet is dropped, and not queued, if the partner has no empty buffer.
@@ -329,9 +334,7 @@ impl Sender {
     /// Returns whether a buffer is available for a zero-copy send: a frame whose payload stays in the buffer until it is
     /// acknowledged.
     pub(crate) fn zero_copy_room(&mut self, now: Ticks, retain_time: Ticks) -> ZeroCopyRoom {
-        let goes =
-            self.features.zero_copy && self.full == Full::Pending && self.backlog.is_empty() && !self.is_quiesced;
-        let goes = goes && self.wire.is_none();
+        let goes = self.features.zero_copy && self.full == Full::Pending && self.reaches_ring_at_once();
         let Some(ring) = self.ring.as_ref().filter(|_| goes) else { return ZeroCopyRoom::Never };
         if let Some(since) = ring.next_retained_at() {
             let waits = now.since(since) < retain_time;

@@ -83,7 +83,7 @@ impl Sender {
         if let Some(ctc) = self.outbound.ctc() {
             ctc.begin_block(link, at);
         }
-        if self.outbound.block_due().is_some() {
+        if self.waits_for_channel() {
             // Packets wait for the channel, and not for a buffer.
             self.awaited = 0;
         }

@@ -164,10 +164,14 @@ impl Client {
         Ok(())
     }
 
+    /// Returns the place of a connection's lane, if it has one.
+    pub(super) fn lane_place(&mut self, number: Number) -> Option<LanePlace> {
+        self.carried(number)?.carrier.lane
+    }
+
     /// Limits the bytes of a connection in memory that the peer has not read (`SO_SNDBUF`).
     pub(super) fn limit_lane(&mut self, number: Number, bytes: usize) {
-        let place = self.carried(number).and_then(|connection| connection.carrier.lane);
-        if let Some((couple, lane, _)) = place.and_then(|place| self.direct.lane(place)) {
+        if let Some((couple, lane, _)) = self.lane_place(number).and_then(|place| self.direct.lane(place)) {
             lane.limit(couple, bytes);
         }
     }
@@ -200,7 +204,7 @@ impl Client {
         if connection.carrier.resends() && !self.resend(number) {
             return Err(self.starve(number));
         }
-        let Some(place) = self.carried(number).and_then(|connection| connection.carrier.lane) else { return Ok(None) };
+        let Some(place) = self.lane_place(number) else { return Ok(None) };
         if !self.heeds_stop(number) {
             self.note_stalled(number);
             return Err(ErrorKind::WouldBlock.into());
@@ -426,7 +430,7 @@ impl Client {
 
     /// Gives the slot of a connection back if neither direction uses it.
     pub(super) fn leave_lane(&mut self, number: Number) {
-        let Some(place) = self.carried(number).and_then(|connection| connection.carrier.lane) else { return };
+        let Some(place) = self.lane_place(number) else { return };
         let is_used = |lane: &siga_ring::direct::Lane| !lane.has_ended_sending() || !lane.has_ended_receiving();
         if self.direct.lane(place).is_none_or(|(_, lane, _)| is_used(lane)) {
             return;
@@ -531,7 +535,7 @@ impl Client {
             self.break_connection(number);
         }
         for (number, bytes) in std::mem::take(&mut self.direct.unread) {
-            // The peer's guest answers to these bytes, as it does to all that comes for a connection which nobody has.
+            // The peer's guest answers to these bytes, as it does to all bytes for a connection that does not exist.
             if let Some(connection) = self.carried(number) {
                 connection.carrier.sends_again(&bytes);
             }

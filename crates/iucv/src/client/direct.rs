@@ -81,7 +81,7 @@ struct Shared {
     stage: Stage,
     wake_fd: WakeFd,
     registration: u64,
-    /// Whether the wake descriptor was readable, and nobody has read it since.
+    /// True if the wake descriptor was readable, and this application has not read it since.
     is_notified: bool,
     /// How many more notifications this application accepts. Changes of the peer's words add to it.
     wake_credit: u32,

@@ -30,7 +30,7 @@ impl Client {
 
     /// Returns to TCP if the peer wants it. Returns false if the peer has not yet said after which byte.
     pub(super) fn heeds_stop(&mut self, number: Number) -> bool {
-        let Some(place) = self.carried(number).and_then(|connection| connection.carrier.lane) else { return true };
+        let Some(place) = self.lane_place(number) else { return true };
         for _ in 0..STOP_YIELDS_MAX {
             let Some((couple, lane, _)) = self.direct.lane(place) else { return true };
             match lane.stopped(couple) {

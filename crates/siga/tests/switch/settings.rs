@@ -150,7 +150,7 @@ while True:
         print(socket.inet_ntoa(frame[26:30]), socket.inet_ntoa(frame[30:34]), flush=True)
 ";
 
-/// What the program at the port `blue` sees while these pairs exchange packets.
+/// Returns the packets that a program at the port `blue` sees while these pairs exchange packets.
 fn seen_by_blue(world: &World, pairs: &[(Side, Side)]) -> String {
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut sniffer = world.command(Blue, &[PYTHON, "-c", SNIFFER]);

@@ -1,4 +1,4 @@
-//! Which rings a guest polls before, during and after a sleep.
+//! A guest polls rings before and after a sleep, and none during it.
 
 use super::features::Hop;
 
@@ -6,21 +6,21 @@ use super::features::Hop;
 const CLIENT: usize = 2;
 const SERVER: usize = 3;
 
-/// A router that polls the rings of both ends.
+/// Returns a router that polls the rings of both ends.
 fn polling() -> Hop {
     let mut hop = Hop::without(&[]);
     [CLIENT, SERVER].iter().for_each(|link| hop.router.node.links.heat(*link));
     hop
 }
 
-/// The rings that the router polls, in order.
+/// Returns the links whose rings the router polls, in order.
 fn polled(hop: &Hop) -> Vec<usize> {
     let mut hot = hop.router.node.links.hot.clone();
     hot.sort_unstable();
     hot
 }
 
-/// How many notifications the client has sent.
+/// Returns the number of notifications that the client has sent.
 fn notifications(hop: &Hop) -> u64 {
     hop.client.producer.counters().doorbells.sent
 }

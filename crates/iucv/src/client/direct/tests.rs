@@ -34,7 +34,7 @@ fn whole() -> (Direct, Couple, Lane, NotifyFd) {
     (direct, peer, lane, notify_own)
 }
 
-/// What a client does when a pipe is readable.
+/// Handles a readable pipe as a client does.
 fn wake(direct: &mut Direct) -> bool {
     direct.note_notification(None);
     direct.drain(false);
