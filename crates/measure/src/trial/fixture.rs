@@ -1,10 +1,12 @@
 //! The fixture of a trial: the path, the two agents at its ends, and the orders (requests) that the coordinator sends to the
 //! agents.
 
-use super::reach::{self, Choice, End, Existing};
+mod ends;
+
+use super::reach::{self, End, Existing};
 use super::reading::{Reading, run_times};
 use super::series::Pids;
-use crate::agent::launch::{AgentOptions, LaunchedAgent, launch};
+use crate::agent::launch::{LaunchedAgent, launch};
 use crate::agent::protocol::{Answer, Order, Report, Tick};
 use crate::channel::ChildProcess;
 use crate::cpu::Spent;
@@ -19,29 +21,23 @@ use crate::load::Quiesced;
 use crate::load::client::ClientConfig;
 use crate::load::datagrams::random_trial;
 use crate::load::server::ServerConfig;
-use crate::path::{Built, Namespace, Net, Path as BuiltPath, Role};
-use crate::socket::fabric::FabricOptions;
-use crate::socket::kernel::KernelOptions;
+use crate::path::{Built, Net, Path as BuiltPath, Role};
+use crate::socket::Endpoint;
 use crate::socket::sockmap::Sockmap;
-use crate::socket::{Endpoint, SocketsOf};
+use ends::{Ends, build, choice, everywhere, existing, network, no_path, raise};
 use rustix::fd::AsRawFd;
 use rustix::io::{FdFlags, fcntl_setfd};
-use siga_fabric::protocol::secret::Secret;
 use siga_model::error::{Error, IoContext, Result};
-use siga_plan::level::Level;
 use siga_plan::matrix::{Cell, Matrix};
 use siga_plan::path::PathKind;
-use siga_plan::path::guest::{GuestPath, NAMES};
-use siga_plan::place::{self, Place};
+use siga_plan::path::guest::NAMES;
+use siga_plan::place::Place;
 use siga_plan::plan::Plan;
 use siga_plan::plant::Plant;
 use siga_plan::route::Route;
-use siga_plan::spec::{GuestSpec, PathSpec};
-use siga_plan::workload::{Shape, Workload};
+use siga_plan::workload::Shape;
 use siga_results::record::PathRecord;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::linux::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -108,19 +104,6 @@ struct Inodes {
     client: u64,
     server: u64,
     router: Option<u64>,
-}
-
-/// The places of client and server before agents start there, and the settings for these agents.
-struct Ends {
-    client: Place,
-    server: Place,
-    inodes: Inodes,
-    congestion: Option<String>,
-    /// The sockets that client and server use.
-    sockets: (SocketsOf, SocketsOf),
-    /// Endpoint at which the server listens and to which the client connects. If `None`, the server listens on the wildcard
-    /// address, and the client connects to an address of the server's place.
-    endpoint: Option<Endpoint>,
 }
 
 impl Fixture {
@@ -444,131 +427,6 @@ fn carrier_losses(agent: &mut ChildProcess, interfaces: Vec<String>) -> Result<u
     let answer = agent.ask(&Order::Carrier { interfaces }, limits::ANSWER_TIME_MAX)?;
     let Answer::Carrier { losses } = answer else { return Err(agent.unexpected(&answer)) };
     Ok(losses)
-}
-
-/// Starts a network of guests for `cell`.
-fn raise(path: GuestPath, plan: &Plan, cell: &Cell, level: &Level) -> Result<(Way, Ends)> {
-    let (mtu, guests) = (cell.mtu.unwrap_or(path.mtu_default()), level.guests.unwrap_or_default());
-    let spec = GuestSpec { path, mtu, ipv6: plan.ipv6, wait: plan.wait, guests, link: level.link.clone() };
-    let net = Net::raise(Path::new("/proc/self/exe"), &spec)?;
-    let congestion = level.congestion.clone().unwrap_or_else(|| "cubic".into());
-    let [client, _, server] = NAMES;
-    let (of_kernel, _) = of_kernel((plan, network(cell)?), &Some(congestion.clone()), None, false);
-    let sockets = |guest: &str, secret: &Option<Secret>| -> Result<SocketsOf> {
-        let Some(secret) = secret else { return Ok(of_kernel.clone()) };
-        Ok(SocketsOf::Guest(FabricOptions {
-            base: net.raised.base.clone(),
-            network: net.raised.network.clone(),
-            guest: guest.parse()?,
-            secret: secret.clone(),
-            congestion: congestion.clone(),
-            attach: path.attach,
-        }))
-    };
-    let namespace = |role| net.raised.namespaces.iter().find(|namespace| namespace.role == role);
-    let place_of = |role| namespace(role).map_or(Place::Local, Namespace::place);
-    let inode_of = |role| namespace(role).map_or(0, |namespace| namespace.inode);
-    let at = SocketAddr::new(spec.server_address(), plan.reach.port);
-    let ends = Ends {
-        client: place_of(Role::Client),
-        server: place_of(Role::Server),
-        inodes: Inodes { client: inode_of(Role::Client), server: inode_of(Role::Server), router: None },
-        sockets: (sockets(client, &net.raised.client)?, sockets(server, &net.raised.server)?),
-        congestion: Some(congestion.clone()),
-        endpoint: Some(if network(cell)?.udp { Endpoint::Udp(at) } else { Endpoint::Tcp(at) }),
-    };
-    Ok((Way::Guests(net), ends))
-}
-
-fn build(kind: PathKind, plan: &Plan, cell: &Cell, level: &Level) -> Result<(Way, Ends)> {
-    let spec = PathSpec { kind, mtu: cell.mtu, ipv6: plan.ipv6, level: level.clone() };
-    let path = BuiltPath::build(Path::new("/proc/self/exe"), &spec)?;
-    let built = &path.built;
-    let namespace = |role| built.namespaces.iter().find(|namespace| namespace.role == role);
-    let (Some(client), Some(server)) = (namespace(Role::Client), namespace(Role::Server)) else {
-        return Err(Error::environment(format!("path {kind} was built without client or server")));
-    };
-    let endpoint = match built.server_address {
-        None => Endpoint::Unix("siga-server".into()),
-        Some(address) if kind == PathKind::SmcLoopback => Endpoint::Smc(SocketAddr::new(address, plan.reach.port)),
-        Some(address) if network(cell)?.udp => Endpoint::Udp(SocketAddr::new(address, plan.reach.port)),
-        Some(address) => Endpoint::Tcp(SocketAddr::new(address, plan.reach.port)),
-    };
-    let inodes = Inodes {
-        client: client.inode,
-        server: server.inode,
-        router: namespace(Role::Router).map(|namespace| namespace.inode),
-    };
-    let congestion = matches!(endpoint, Endpoint::Tcp(_) | Endpoint::Udp(_)).then(|| built.congestion.clone());
-    let ends = Ends {
-        client: client.place(),
-        server: server.place(),
-        inodes,
-        sockets: of_kernel((plan, network(cell)?), &congestion, None, level.io_uring),
-        congestion,
-        endpoint: Some(endpoint),
-    };
-    Ok((Way::Kernel(path), ends))
-}
-
-fn existing(client: &Place, server: &Place, plan: &Plan, cell: &Cell) -> Result<Ends> {
-    let inode = |place: &Place| {
-        if matches!(place, Place::Ssh(_)) {
-            return 0;
-        }
-        let path = AgentOptions::in_place(place).net.unwrap_or_else(|| "/proc/self/ns/net".into());
-        std::fs::metadata(path).map_or(0, |metadata| metadata.st_ino())
-    };
-    let inodes = Inodes { client: inode(client), server: inode(server), router: None };
-    let (client, server) = (client.clone(), server.clone());
-    let congestion = plan.reach.congestion.clone();
-    let segment_bytes = cell.mtu.map(|mtu| place::segment_bytes(mtu, is_ipv6(plan)));
-    let sockets = of_kernel((plan, network(cell)?), &congestion, segment_bytes, false);
-    Ok(Ends { client, server, inodes, sockets, congestion, endpoint: None })
-}
-
-fn of_kernel(
-    (plan, workload): (&Plan, Workload),
-    congestion: &Option<String>,
-    segment_bytes: Option<u32>,
-    io_uring: bool,
-) -> (SocketsOf, SocketsOf) {
-    // An operation that blocks would stop the other direction of a connection.
-    let direct = plan.processes && workload.shape != Shape::Strb;
-    let options = KernelOptions { wait: plan.wait, direct, congestion: congestion.clone(), segment_bytes, io_uring };
-    (SocketsOf::Kernel(options.clone()), SocketsOf::Kernel(options))
-}
-
-/// Returns the workload of a cell that measures a path.
-fn network(cell: &Cell) -> Result<Workload> {
-    cell.workload.network().copied().ok_or_else(|| no_path(cell))
-}
-
-fn no_path(cell: &Cell) -> Error {
-    Error::usage(format!("{cell} is a command, so it has no network path"))
-}
-
-/// Returns whether client and server of existing places use IPv6.
-fn is_ipv6(plan: &Plan) -> bool {
-    plan.reach.server_address.map_or(plan.ipv6, |address| address.is_ipv6())
-}
-
-/// Returns an endpoint with the wildcard address of the address family that `plan` requests, so that the server listens on all
-/// its addresses.
-fn everywhere(plan: &Plan, workload: Workload) -> Endpoint {
-    let address = if is_ipv6(plan) { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
-    let address = SocketAddr::new(address, plan.reach.port);
-    if workload.udp { Endpoint::Udp(address) } else { Endpoint::Tcp(address) }
-}
-
-/// Returns how the address of the server is chosen if both places exist already.
-fn choice(plan: &Plan, ends: &Ends) -> Choice {
-    let shared = ends.inodes.client != 0 && ends.inodes.client == ends.inodes.server;
-    match plan.reach.server_address {
-        Some(address) => Choice::Given(address),
-        None if shared => Choice::Loopback(plan.ipv6),
-        None => Choice::ByRoute(plan.ipv6),
-    }
 }
 
 /// Clears FD_CLOEXEC on the sockmap's descriptor, so that the agents inherit it. Returns the descriptor's number.
