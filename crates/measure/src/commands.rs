@@ -3,12 +3,14 @@
 //! The functions that build the commands for a run also build this list. It shows placeholders for values that are known only
 //! after a path was built.
 
-use crate::agent::launch::{AgentOptions, Role, agent_command, command_as};
+use crate::agent::launch::{AgentOptions, Programs, RUNNING, Role, command_as};
 use crate::agent::ssh;
+use crate::build;
 use crate::path::{filter, holder};
 use crate::trial::command::runner;
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::text;
+use siga_plan::build::Build;
 use siga_plan::command::hooks::Scope;
 use siga_plan::matrix::{Cell, Matrix};
 use siga_plan::path::PathKind;
@@ -28,12 +30,13 @@ pub struct Step {
 }
 
 /// Returns the commands that the cells of a plan need, in the order of the cells and without duplicates. `ssh` is the command
-/// that connects to other hosts. `on` are the places in which a run on several hosts measures.
+/// that connects to other hosts. `on` are the places in which a run on several hosts measures. `checkout` is the git checkout of levels that
+/// name a revision.
 ///
 /// # Errors
 /// Returns an error of kind `Usage` if `ssh` is not a valid command. Returns an error of kind `Environment` if the size of this
 /// program cannot be read.
-pub fn of(plan: &Plan, matrix: &Matrix, on: &[Place], ssh: &str) -> Result<Vec<Step>> {
+pub fn of(plan: &Plan, matrix: &Matrix, on: &[Place], ssh: &str, checkout: Option<&Path>) -> Result<Vec<Step>> {
     let mut steps: Vec<Step> = Vec::new();
     let mut add = |command: &Command, about: String| {
         let step = Step { line: line(command), about };
@@ -42,7 +45,10 @@ pub fn of(plan: &Plan, matrix: &Matrix, on: &[Place], ssh: &str) -> Result<Vec<S
         }
     };
     for place in on {
-        let (command, about) = process_in(place, Role::Measurer, ssh)?;
+        let (command, about) = process_in(place, Role::Measurer, Programs { siga: Path::new(RUNNING), ssh })?;
+        add(&command, about);
+    }
+    for (command, about) in of_builds(matrix, checkout) {
         add(&command, about);
     }
     for cell in &matrix.cells {
@@ -53,7 +59,9 @@ pub fn of(plan: &Plan, matrix: &Matrix, on: &[Place], ssh: &str) -> Result<Vec<S
             continue;
         }
         let route: Route = cell.path.parse()?;
-        let holder = holder::command(Path::new("/proc/self/exe"));
+        let level = matrix.levels.iter().find(|level| level.name == cell.level);
+        let program = build::shown(level);
+        let holder = holder::command(&program);
         let ends = match &route {
             Route::Places(client, server) => [client.clone(), server.clone()],
             Route::Host => continue,
@@ -66,7 +74,6 @@ pub fn of(plan: &Plan, matrix: &Matrix, on: &[Place], ssh: &str) -> Result<Vec<S
                 [built(), built()]
             }
         };
-        let level = matrix.levels.iter().find(|level| level.name == cell.level);
         if matches!(route, Route::Built(_)) && level.is_some_and(|level| level.nftables.is_some()) {
             let [load, list] = filter::commands();
             add(
@@ -79,7 +86,7 @@ pub fn of(plan: &Plan, matrix: &Matrix, on: &[Place], ssh: &str) -> Result<Vec<S
             add(&list, "lists the loaded rules in the same namespace".into());
         }
         for end in &ends {
-            let (mut command, about) = process_in(end, Role::Agent, ssh)?;
+            let (mut command, about) = process_in(end, Role::Agent, Programs { siga: &program, ssh })?;
             if route == Route::Built(PathKind::Sockmap) {
                 command.args(["--sockmap", "FD"]);
             }
@@ -87,7 +94,7 @@ pub fn of(plan: &Plan, matrix: &Matrix, on: &[Place], ssh: &str) -> Result<Vec<S
         }
         if plan.processes {
             add(
-                &agent_command(&AgentOptions::default()),
+                &command_as(&program, Role::Agent, &AgentOptions::default()),
                 "this program (siga): one worker process for each client-server pair, on both sides".into(),
             );
         }
@@ -126,13 +133,34 @@ fn of_command(matrix: &Matrix, cell: &Cell, command: &siga_plan::command::Comman
     all
 }
 
+/// Returns the commands that check the builds of levels, and compile those that are revisions.
+fn of_builds(matrix: &Matrix, checkout: Option<&Path>) -> Vec<(Command, String)> {
+    let mut all = Vec::new();
+    for level in &matrix.levels {
+        let Some(of_level) = &level.build else { continue };
+        if let Build::Git(revision) = of_level {
+            let checkout = checkout.unwrap_or(Path::new("CHECKOUT"));
+            let compiles =
+                format!("compiles revision {} for level {}, unless the cache has it", revision.git, level.name);
+            all.extend(build::steps(checkout, &revision.git).into_iter().map(|command| (command, compiles.clone())));
+        }
+        let program = build::shown(Some(level));
+        let mut version = Command::new(&program);
+        version.arg("--version");
+        all.push((version, format!("checks that the build of level {} is siga", level.name)));
+        let agent = command_as(&program, Role::Agent, &AgentOptions::default());
+        all.push((agent, format!("the build of level {}, as the agent for the client and the server", level.name)));
+    }
+    all
+}
+
 /// Returns a placeholder for the namespace of a path that is not built yet.
 fn built() -> Place {
     Place::Built("/proc/HOLDER/fd/N".into(), Some("/proc/HOLDER/ns/user".into()))
 }
 
 /// Returns the command that starts siga in a place, and the purpose of the command.
-fn process_in(place: &Place, role: Role, ssh: &str) -> Result<(Command, String)> {
+fn process_in(place: &Place, role: Role, from: Programs<'_>) -> Result<(Command, String)> {
     let purpose = match role {
         Role::Agent => "for the client or the server",
         Role::Measurer => "which measures there",
@@ -149,12 +177,12 @@ fn process_in(place: &Place, role: Role, ssh: &str) -> Result<(Command, String)>
                 "connects to {place}, sends a copy of siga through standard input, and starts this copy as an agent, {purpose}"
             );
             return Ok((
-                ssh::command(host, role, ssh, program.len()).map_err(|error: Error| error.at("--ssh"))?,
+                ssh::command(host, role, from.ssh, program.len()).map_err(|error: Error| error.at("--ssh"))?,
                 about,
             ));
         }
     };
-    Ok((command_as(role, &AgentOptions::in_place(place)), about))
+    Ok((command_as(from.siga, role, &AgentOptions::in_place(place)), about))
 }
 
 fn line(command: &Command) -> String {
@@ -167,7 +195,7 @@ mod tests {
     use super::*;
 
     fn lines(plan: &Plan) -> Vec<String> {
-        let steps = of(plan, &plan.matrix().unwrap(), &[], "ssh -F 'my file'").unwrap();
+        let steps = of(plan, &plan.matrix().unwrap(), &[], "ssh -F 'my file'", None).unwrap();
         steps.into_iter().map(|step| step.line).collect()
     }
 
@@ -207,5 +235,27 @@ mod tests {
         );
         assert_eq!(has("agent --net /proc/HOLDER/fd/N --user /proc/HOLDER/ns/user"), 1, "{lines:?}");
         assert!(lines.contains(&"/proc/self/exe agent".to_owned()), "{lines:?}");
+    }
+
+    #[test]
+    fn the_list_has_the_programs_of_builds_and_the_commands_that_compile_a_revision() {
+        let plan = Plan {
+            paths: vec!["hipersockets".into()],
+            levels: vec!["plain".into(), "build:old=/opt/siga".into(), "build:git:v1".into()],
+            ..Plan::default()
+        };
+        let lines = lines(&plan);
+        let has = |part: &str| lines.iter().any(|line| line.contains(part));
+        for part in [
+            "/proc/self/exe namespace-holder",
+            "/opt/siga --version",
+            "/opt/siga namespace-holder",
+            "/opt/siga agent",
+            "git -C CHECKOUT rev-parse",
+            "cargo build --release --locked --package siga",
+            "COMMIT-OF-v1/siga namespace-holder",
+        ] {
+            assert!(has(part), "{part}: {lines:?}");
+        }
     }
 }

@@ -10,6 +10,7 @@
 
 pub mod agent;
 pub(crate) mod bpf;
+pub mod build;
 pub(crate) mod channel;
 pub(crate) mod clock;
 pub mod command;

@@ -16,6 +16,7 @@
 pub mod hosts;
 pub mod measurer;
 
+use crate::build::Builds;
 use crate::cpu::chains::Names;
 use crate::cpu::profile::Profiler;
 use crate::interrupt::interrupted;
@@ -197,7 +198,8 @@ pub fn profiler(plan: &Plan, watch: &mut dyn Watch) -> Result<Option<Profiler>> 
 }
 
 /// Measures the trials of a plan that `so_far` does not contain, and appends them to `store`. `profiler` comes from the
-/// function [`profiler()`]. `series` says where the time series goes, if the user wants one. `ssh` is the command that connects to other hosts.
+/// function [`profiler()`]. `series` says where the time series goes, if the user wants one. `ssh` is the command that connects to other hosts,
+/// and `builds` are the builds that levels name.
 ///
 /// # Errors
 /// Returns an error of kind `Usage` if the plan is invalid, or an error of kind `Environment` if a skipped cell cannot be recorded.
@@ -205,7 +207,7 @@ pub fn profiler(plan: &Plan, watch: &mut dyn Watch) -> Result<Option<Profiler>> 
 pub fn run(
     store: &mut Store,
     mut so_far: Run,
-    ssh: &str,
+    (ssh, builds): (&str, &Builds),
     profiler: Option<Profiler>,
     series: Option<Series>,
     watch: &mut dyn Watch,
@@ -215,7 +217,7 @@ pub fn run(
     skip_lacking(&plan, &mut matrix);
     let names = profiler.as_ref().map(|_| Names::open()).transpose()?;
     let preparation = Preparation::default();
-    let mut bench = Bench { plan: &plan, matrix: &matrix, ssh, profiler, names, series, preparation };
+    let mut bench = Bench { plan: &plan, matrix: &matrix, ssh, builds, profiler, names, series, preparation };
     let course = Course::new(&plan, &matrix, &so_far);
     for note in plan.waits_otherwise(&matrix).into_iter().chain(too_few(&plan, &matrix)) {
         watch.note(&note);

@@ -5,6 +5,7 @@
 //! are counted over the same interval: between the two quiescent points, at which no data is in flight.
 
 pub(crate) mod command;
+mod ends;
 mod fixture;
 pub(crate) mod prepare;
 mod reach;
@@ -12,7 +13,9 @@ mod reading;
 pub(crate) mod series;
 mod servers;
 
+use crate::agent::launch::Programs;
 use crate::agent::protocol::{Order, Report, Tick};
+use crate::build::Builds;
 use crate::clock::nanoseconds;
 use crate::cpu::chains::Names;
 use crate::cpu::charge::charge;
@@ -70,6 +73,8 @@ pub(crate) struct Bench<'a> {
     /// The command that connects to other hosts. It comes from the command line or the user's configuration, never from a plan
     /// or a run directory.
     pub ssh: &'a str,
+    /// The builds that levels name.
+    pub builds: &'a Builds,
     /// The profiler; `None` if the host does not permit it or the plan does not use it.
     pub profiler: Option<Profiler>,
     /// The names of functions in the call chains of the profiler's samples. `None` without a profiler.
@@ -138,7 +143,7 @@ impl Measures for Bench<'_> {
         progress: &mut dyn FnMut(&str),
     ) -> Result<(TrialRecord, PathRecord)> {
         let mut lost = 0;
-        let (mut record, path) = until_it_runs(
+        let (mut record, mut path) = until_it_runs(
             || self.attempt(cell, round, check),
             |reason| {
                 lost += 1;
@@ -146,16 +151,22 @@ impl Measures for Bench<'_> {
             },
         )?;
         record.host.get_or_insert_default().lost_attempts = lost;
+        path.build = self.builds.version(&cell.level);
         Ok((record, path))
     }
 }
 
 impl Bench<'_> {
+    /// Returns the programs from which the processes of a trial come.
+    fn programs(&self, cell: &Cell) -> Result<Programs<'_>> {
+        Ok(Programs { siga: self.builds.program(&cell.level)?, ssh: self.ssh })
+    }
+
     fn attempt(&mut self, cell: &Cell, round: u32, check: bool) -> Result<(TrialRecord, PathRecord)> {
         let Some(workload) = cell.workload.network() else { return self.command_trial(cell, round) };
         let at = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
         let probe = probe::probe();
-        let mut fixture = Fixture::set(self.plan, self.matrix, self.ssh, cell)?;
+        let mut fixture = Fixture::set(self.plan, self.matrix, self.programs(cell)?, cell)?;
         if check {
             let checked = self.phase(&mut fixture, self.plan.seconds.min(CHECK_SECONDS), limits::STAMP_BYTES)?;
             sound_content(&checked, "while siga checked every byte")?;

@@ -100,7 +100,7 @@ impl fmt::Debug for CommandName {
 
 /// A command that is measured. In arguments, values of the environment, paths, setups and teardowns, `{clients}` stands for the number
 /// of clients of a cell, `{level}` for the name of its level, `{scratch}` for a directory that siga makes for the run and removes after
-/// it, and `{siga}` for the path of the running program (siga).
+/// it, and `{siga}` for the path of siga's program: the running one, or the build of the level.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -250,6 +250,11 @@ impl Command {
     /// Returns true if the command needs a scratch directory.
     pub fn has_scratch(&self) -> bool {
         !self.files.is_empty() || self.texts().any(|text| text.contains(SCRATCH))
+    }
+
+    /// Returns true if siga's own program is a part of the command.
+    pub(crate) fn names_siga(&self) -> bool {
+        self.files.values().chain(self.texts()).any(|text| text.contains(SIGA))
     }
 
     /// Returns all texts in which values are filled in.

@@ -4,10 +4,12 @@
 //! setting is the kernel's ordinary best: cubic (or reno where cubic is restricted), offloads on, 64 KB segments. A level only
 //! says what to set. `siga-measure` sets it in every namespace and reads it back.
 
+mod built;
 mod linked;
 
 pub use crate::command::level::{CommandLevel, HugePages, PageCache};
 
+use crate::build::Build;
 use crate::command::check_variables;
 use crate::file;
 use crate::kernel_setting::{check_congestion, check_sysctl};
@@ -77,6 +79,10 @@ pub struct Level {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub link: Option<Link>,
+    /// Build of siga from which guests, routers, switches and workload drivers come, and for which `{siga}` in commands stands: the path
+    /// of a program, or a revision as `{ git = "REVISION" }`; `None`: the program that carries out the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<Build>,
     /// Known costs planted at this level, instead of the plan's; `None`: the plan's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plant: Option<Plant>,
@@ -171,7 +177,7 @@ impl Guests {
 
 impl Level {
     /// Names of the settings that commands have. All other settings are those of networks.
-    pub const OF_COMMANDS: [&str; 3] = ["environment", "command", "sysctl"];
+    pub const OF_COMMANDS: [&str; 4] = ["environment", "command", "sysctl", "build"];
     /// Names of the settings that only commands have.
     pub const ONLY_OF_COMMANDS: [&str; 2] = ["environment", "command"];
     /// Beginning of the name of a level that sets one variable of the environment, as in `env:NAME=VALUE`.
@@ -184,12 +190,15 @@ impl Level {
 
     /// Reads a shipped level by its name, a level from a TOML file, a variable of the environment (`env:NAME=VALUE`), arguments
     /// (`args:WORDS`), a program (`program:PATH`) or CPUs (`cpus:LIST`) of commands, a level with a modelled link (`link:SETTINGS`,
-    /// `LEVEL@link:SETTINGS`), or a packet filter from a file of nft (`.nft`). A packet filter is a level that has the file's name and
+    /// `LEVEL@link:SETTINGS`) or another build of siga (`build:BUILD`, `LEVEL@build:BUILD`), or a packet filter from a file of nft (`.nft`). A packet filter is a level that has the file's name and
     /// sets nothing else.
     ///
     /// # Errors
     /// Returns an error of kind `Usage` if the name is unknown, the file is missing or malformed, or a value is out of range.
     pub fn load(name_or_file: &str) -> Result<Self> {
+        if let Some(level) = Self::of_build(name_or_file) {
+            return level;
+        }
         if let Some(variable) = name_or_file.strip_prefix(Self::ENVIRONMENT) {
             return Self::of_variable(variable);
         }
@@ -300,6 +309,7 @@ impl Level {
             ("nftables", self.nftables.is_some()),
             ("guests", self.guests.is_some()),
             ("link", self.link.is_some()),
+            ("build", self.build.is_some()),
             ("environment", !self.environment.is_empty()),
             ("command", !self.command.is_empty()),
             ("sysctl", !self.sysctl.is_empty()),
@@ -312,7 +322,7 @@ impl Level {
         let text = linked::with_tables(text, directory).map_err(|error| error.at(format!("level {place}")))?;
         let level: Self = toml::from_str(&text).map_err(|error| Error::usage(format!("level {place}: {error}")))?;
         level.check().map_err(|error| error.at(format!("level {place}")))?;
-        Ok(level)
+        Ok(Self { build: level.build.map(|build| build.below(directory)), ..level })
     }
 
     fn check(&self) -> Result<()> {
@@ -343,6 +353,7 @@ impl Level {
         if let Some(plant) = &self.plant {
             plant.check()?;
         }
+        self.build.as_ref().map_or(Ok(()), Build::check)?;
         check_variables(&self.environment)?;
         self.command.check().map_err(|error| error.at("command"))?;
         self.congestion.as_deref().map_or(Ok(()), check_congestion)?;

@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod accounting;
+pub mod build;
 pub mod command;
 pub mod cpus;
 pub mod file;

@@ -6,6 +6,7 @@
 //!
 //! Order of calls: [`Plan::load`] reads a plan, then [`Plan::matrix`] checks all of it and lays out the cells.
 
+mod builds;
 mod check;
 mod commands;
 mod layout;
@@ -49,7 +50,8 @@ pub struct Plan {
     pub mtus: Vec<u32>,
     /// Numbers of client-server pairs.
     pub clients: Vec<u32>,
-    /// Levels: shipped names, TOML files, or levels with a modelled link (`link:latency=1ms,loss=0.1%`, `430@link:latency=1ms`).
+    /// Levels: shipped names, TOML files, levels with a modelled link (`link:latency=1ms,loss=0.1%`, `430@link:latency=1ms`), or levels
+    /// with another build of siga (`build:PROGRAM`, `430@build:old=PROGRAM`, `build:git:REVISION`).
     pub levels: Vec<String>,
     /// Trials of each cell; absent: as many rounds as the budget allows.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -47,7 +47,7 @@ impl PathKind {
             }
             Self::SmcLoopback => {
                 let settings = level.settings();
-                let unused: Vec<_> = settings.into_iter().filter(|name| *name != "sysctl").collect();
+                let unused: Vec<_> = settings.into_iter().filter(|name| !matches!(*name, "sysctl" | "build")).collect();
                 (!unused.is_empty()).then(|| {
                     format!(
                         "path smc-loopback sends no packets with payload, so siga cannot apply these settings of \
@@ -76,7 +76,7 @@ impl GuestPath {
         let of_kernel: Vec<_> = level
             .settings()
             .into_iter()
-            .filter(|name| !matches!(*name, "mtu" | "congestion" | "guests" | "link"))
+            .filter(|name| !matches!(*name, "mtu" | "congestion" | "guests" | "link" | "build"))
             .collect();
         if !of_kernel.is_empty() {
             return Some(format!(

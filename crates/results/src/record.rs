@@ -356,6 +356,9 @@ pub struct PathRecord {
     pub filters: BTreeMap<String, String>,
     /// Messages about settings that could not be applied.
     pub notes: Vec<String>,
+    /// What the level's build of siga says about itself. `None` for the program that carried out the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<String>,
 }
 
 impl PathRecord {
@@ -369,6 +372,7 @@ impl PathRecord {
             sysctls: BTreeMap::new(),
             filters: BTreeMap::new(),
             notes: Vec::new(),
+            build: None,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Resuming a run whose plan names commands. A run directory must not supply a command, because another user may have written it. So the
+//! Resuming a run whose plan names commands or builds of siga. A run directory must not supply a program, because another user may have written it. So the
 //! command line names the plan again, and the recorded plan only has to agree with it.
 
 use crate::axes::Axes;
@@ -7,11 +7,13 @@ use siga_model::text;
 use siga_plan::plan::Plan;
 use std::path::Path;
 
-/// Returns the plan with which the run in `directory` goes on: the plan of the command line if the recorded plan names commands,
+/// Returns the plan with which the run in `directory` goes on: the plan of the command line if the recorded plan names commands or builds,
 /// otherwise the recorded plan.
 pub(crate) fn plan(axes: &Axes, recorded: Plan, directory: &Path) -> Result<Plan> {
     let given = !axes.is_empty();
-    if !recorded.has_commands() {
+    let builds: Vec<String> =
+        recorded.matrix()?.levels.iter().filter_map(|level| Some(level.build.as_ref()?.to_string())).collect();
+    if !recorded.has_commands() && builds.is_empty() {
         let refused = Error::usage(
             "--resume uses the recorded plan of the run, so you cannot give another plan or options that change it",
         );
@@ -23,7 +25,8 @@ pub(crate) fn plan(axes: &Axes, recorded: Plan, directory: &Path) -> Result<Plan
     }
     let place = text::shell(&directory.to_string_lossy());
     if !given {
-        let commands: Vec<String> = recorded.workload.values().flat_map(|command| command.lines()).collect();
+        let commands = recorded.workload.values().flat_map(|command| command.lines());
+        let commands: Vec<String> = commands.chain(builds).collect();
         let words =
             format!("the plan of the run in {} contains these commands: {}", directory.display(), commands.join("; "));
         return Err(Error::usage(words).hint(format!(

@@ -49,6 +49,7 @@ Levels:     plain, aa, bigtcp, gro-on, gro-off, reno, cubic, bbr, mtu-1500, mtu-
             420, 430 (only for siga's own networks), link-200m, link-400m (only for commands),
             or a TOML file, or a file with nft rules (.nft).
             With a modelled link (only in plans): link:SETTINGS or LEVEL@link:SETTINGS
+            With another build of siga (only in plans): build:BUILD or LEVEL@build:BUILD
 Places:     local, netns:NAME (a network namespace), pid:PID (a container), ssh:[USER@]HOST
             (for --client, --server and --on)
 Plans:      default, ablation, guests, hop, mtu, paths, zvm430-memory,
@@ -78,6 +79,8 @@ Examples:
   siga run --path hipersockets-routed,veth-routed --workload rr-200-1000
   siga run --path vswitch --mtu 1500 --link off --link rate=1gbit,latency=500us,loss=0.1%
   siga run hop
+  siga run --path hipersockets-routed --build this --build old=../old/target/release/siga
+  siga run --path vswitch --workload rr-1-1 --build git:HEAD~10 --checkout .
   siga run --firewall office.nft
   siga run --command 'gzip -9 -c FILE'
   siga run --command 'gzip -c FILE' --level-args -1 --level-args -9
@@ -151,6 +154,12 @@ pub(crate) struct Axes {
     /// vctc or vswitch. To compare links, use this option several times; `off` means no link. Default: no link.
     #[arg(long, conflicts_with_all = ["command", "client", "firewall"], value_name = "SETTINGS")]
     link: Vec<String>,
+    /// Compare builds of siga: guests, routers, switches and workload drivers come from this program file, and {siga} in
+    /// commands stands for it. Use this option several times to compare several builds; `this` is the running program,
+    /// and git:REVISION is a revision of --checkout. With NAME=, the build has this name in tables. Default: this
+    /// program.
+    #[arg(long, conflicts_with = "firewall", value_name = "[NAME=]BUILD")]
+    build: Vec<String>,
     /// Compare each of these packet filters with no packet filter. Each file contains rules in nft's syntax. siga
     /// loads the rules only into the router's network namespace. Without --path, siga measures the path
     /// veth-routed. Default: no packet filter.
@@ -275,6 +284,9 @@ impl Axes {
             plan.over_links(&self.link)?;
         }
         self.levels_of_command(&mut plan);
+        if !self.build.is_empty() {
+            plan.over_builds(&self.build)?;
+        }
         set(&mut plan.seconds, self.seconds.as_ref());
         set(&mut plan.warm_up_seconds, self.warm_up.as_ref());
         set(&mut plan.load, self.load.as_ref());
@@ -293,6 +305,7 @@ impl Axes {
         plan.seed = self.seed.or(plan.seed);
         let compares_levels = self.level.as_ref().is_some_and(|levels| levels.len() > 1)
             || self.link.len() > 1
+            || !self.build.is_empty()
             || self.firewall.is_some()
             || !self.short_levels().is_empty();
         if self.trials.is_some() || compares_levels {
@@ -387,7 +400,8 @@ impl Axes {
     }
 }
 
-/// The command that reaches other hosts. It is not part of a plan, so that neither a plan nor a run directory executes anything.
+/// The command that reaches other hosts, and the checkout of builds. They are not part of a plan, so that neither a plan nor a run
+/// directory executes anything.
 #[derive(Debug, Args)]
 pub(crate) struct Reach {
     /// Set the command with which siga connects to the places ssh:HOST. Default: the command in
@@ -398,6 +412,10 @@ pub(crate) struct Reach {
     /// round. siga copies itself to other hosts. Default: this host only.
     #[arg(long, value_delimiter = ',', value_name = "PLACE,…", value_parser = crate::parse::<Place>)]
     pub(crate) on: Vec<Place>,
+    /// Name the git checkout of siga whose revisions levels use as builds (git:REVISION). siga compiles a revision with
+    /// cargo, in a directory of its own below ~/.cache/siga/builds, and keeps the program there. Default: none.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) checkout: Option<std::path::PathBuf>,
 }
 
 impl Reach {

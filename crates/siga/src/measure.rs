@@ -5,10 +5,11 @@ use crate::axes::{Axes, Reach};
 use crate::live::Live;
 use crate::{note, on, parse, print, print_run};
 use clap::Args;
+use siga_measure::build::{Builds, check_checkout};
 use siga_measure::commands::{self, Step};
 use siga_measure::cpu::profile::Profiler;
 use siga_measure::needs::skip_lacking;
-use siga_measure::run::{self, Ended, Series};
+use siga_measure::run::{self, Ended, Series, Watch as _};
 use siga_measure::{host, interrupt, limits, place};
 use siga_model::error::{Error, IoContext, Result};
 use siga_plan::plan::Plan;
@@ -80,6 +81,7 @@ struct Begun {
     run: Run,
     /// The command that reaches other hosts.
     ssh: String,
+    builds: Builds,
     profiler: Option<Profiler>,
 }
 
@@ -92,13 +94,16 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let environment = host::environment();
     announce(&environment);
     let mut live = Live::new(environment.is_emulated());
-    let Begun { mut store, run: mut so_far, ssh, profiler } = match &args.resume {
+    let Begun { mut store, run: mut so_far, ssh, builds, profiler } = match &args.resume {
         Some(directory) => {
             let (store, mut run) = Store::resume(directory, &environment)?;
             run.plan = again::plan(&args.axes, run.plan, directory)?;
-            let ssh = args.reach.command_again(&run.plan.hosts(&run.plan.matrix()?), directory)?;
+            let matrix = run.plan.matrix()?;
+            let ssh = args.reach.command_again(&run.plan.hosts(&matrix), directory)?;
+            let builds = Builds::open(&matrix, args.reach.checkout.as_deref(), &mut |text| live.note(text))?;
+            builds.check_same(&run.paths)?;
             let profiler = run::profiler(&run.plan, &mut live)?;
-            Begun { store, run, ssh, profiler }
+            Begun { store, run, ssh, builds, profiler }
         }
         None => start(args, &environment, &mut live)?,
     };
@@ -110,7 +115,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
         place::raise_descriptor_limit();
     }
     let series = series(args, &store)?;
-    let ended = run::run(&mut store, so_far, &ssh, profiler, series, &mut live)?;
+    let ended = run::run(&mut store, so_far, (&ssh, &builds), profiler, series, &mut live)?;
     live.end();
     if args.series.as_ref().is_some_and(|file| file.as_os_str() == "-") {
         note(&siga_report::render(&ended.run, args.format, args.layout, ended.run.plan.accounting)?);
@@ -170,7 +175,9 @@ pub(crate) fn verdict(ended: &Ended) -> Result<()> {
 /// Checks the plan and what it needs, then makes its run directory.
 fn start(args: &RunArgs, environment: &Environment, live: &mut Live) -> Result<Begun> {
     let mut plan = args.axes.plan()?;
-    let ssh = args.reach.of_plan(&plan, &plan.matrix()?)?;
+    let matrix = plan.matrix()?;
+    let ssh = args.reach.of_plan(&plan, &matrix)?;
+    let builds = Builds::open(&matrix, args.reach.checkout.as_deref(), &mut |text| live.note(text))?;
     let now = SystemTime::now();
     seed(&mut plan, now);
     let profiler = run::profiler(&plan, live)?;
@@ -178,7 +185,7 @@ fn start(args: &RunArgs, environment: &Environment, live: &mut Live) -> Result<B
         Some(directory) => Store::create(directory, &plan, environment)?,
         None => Store::create_unused(&new_directory(&plan, now), &plan, environment)?,
     };
-    Ok(Begun { store, run, ssh, profiler })
+    Ok(Begun { store, run, ssh, builds, profiler })
 }
 
 /// Sets the seed of a plan that has none.
@@ -207,8 +214,9 @@ pub(crate) fn plan(axes: &Axes, reach: &Reach) -> Result<()> {
     announce(&host::environment());
     let plan = axes.plan()?;
     let mut matrix = plan.matrix()?;
+    check_checkout(&matrix, reach.checkout.as_deref())?;
     skip_lacking(&plan, &mut matrix);
-    let steps = commands::of(&plan, &matrix, &reach.on, &reach.of_plan(&plan, &matrix)?)?;
+    let steps = commands::of(&plan, &matrix, &reach.on, &reach.of_plan(&plan, &matrix)?, reach.checkout.as_deref())?;
     let run::Extent { rounds, time, .. } = run::estimate(&plan, &matrix);
     let mut out = String::new();
     if !plan.question.is_empty() {

@@ -4,6 +4,7 @@ use crate::compare::print_hosts;
 use crate::live::Live;
 use crate::measure::{RunArgs, announce, file_name, new_directory, seed, verdict};
 use crate::{note, print_run};
+use siga_measure::build::{Builds, check_checkout};
 use siga_measure::run::hosts::{self, Host, HostRun};
 use siga_model::error::Result;
 use siga_model::text;
@@ -18,7 +19,10 @@ use std::time::SystemTime;
 /// Measures the plan in each place, then prints the comparison of the hosts, or the report of a single one.
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let mut plan = args.axes.plan()?;
-    let ssh = args.reach.of_plan(&plan, &plan.matrix()?)?;
+    let matrix = plan.matrix()?;
+    Builds::refuse(&matrix)?;
+    check_checkout(&matrix, args.reach.checkout.as_deref())?;
+    let ssh = args.reach.of_plan(&plan, &matrix)?;
     let now = SystemTime::now();
     seed(&mut plan, now);
     // All hosts are reached before anything is written, so that a wrong name costs nothing.

@@ -14,6 +14,9 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// Path of the program that carries out the run, even if its file has been replaced or removed since the start.
+pub(crate) const RUNNING: &str = "/proc/self/exe";
+
 /// The namespaces in which an agent runs, and the descriptor that it inherits.
 #[derive(Debug, Clone, Default)]
 pub struct AgentOptions {
@@ -61,11 +64,20 @@ impl Role {
     }
 }
 
-/// Starts an agent in `place` and waits until the agent has announced itself. `name` is the agent's name in error messages. `ssh`
-/// is the command that connects to other hosts. Returns an error of kind `Environment` if the place does not exist or cannot be
+/// Starts an agent in `place` and waits until the agent has announced itself. `name` is the agent's name in error messages.
+/// Returns an error of kind `Environment` if the place does not exist or cannot be
 /// entered.
-pub(crate) fn launch(place: &Place, name: &str, sockmap: Option<i32>, ssh: &str) -> Result<LaunchedAgent> {
-    launch_as(Role::Agent, place, name, sockmap, ssh)
+pub(crate) fn launch(place: &Place, name: &str, sockmap: Option<i32>, from: Programs<'_>) -> Result<LaunchedAgent> {
+    launch_as(Role::Agent, place, name, sockmap, from)
+}
+
+/// The programs from which agents come.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Programs<'a> {
+    /// The program of siga that runs on this host.
+    pub siga: &'a Path,
+    /// The command that connects to other hosts. They get a copy of the running program.
+    pub ssh: &'a str,
 }
 
 /// Starts a process with this role in `place`, as [`launch`] does.
@@ -74,7 +86,7 @@ pub(crate) fn launch_as(
     place: &Place,
     name: &str,
     sockmap: Option<i32>,
-    ssh: &str,
+    from: Programs<'_>,
 ) -> Result<LaunchedAgent> {
     let if_absent = match place {
         Place::Netns(_) => {
@@ -82,7 +94,7 @@ pub(crate) fn launch_as(
         }
         Place::Pid(_) => Some(("this process does not exist", "use the ID of a process that runs in the container")),
         Place::Local | Place::Built(..) => None,
-        Place::Ssh(host) => return ssh::launch(host, role, name, ssh),
+        Place::Ssh(host) => return ssh::launch(host, role, name, from.ssh),
     };
     let options = AgentOptions { sockmap, ..AgentOptions::in_place(place) };
     if let (Some((message, hint)), Some(net)) = (if_absent, &options.net)
@@ -90,7 +102,7 @@ pub(crate) fn launch_as(
     {
         return Err(Error::environment(message).hint(hint).at(place));
     }
-    let mut process = ChildProcess::start(command_as(role, &options), name)?;
+    let mut process = ChildProcess::start(command_as(from.siga, role, &options), name)?;
     let addresses = greet(&mut process).map_err(|error| error.at(place))?;
     Ok(LaunchedAgent { process, addresses })
 }
@@ -111,13 +123,12 @@ pub(crate) fn start_agent(options: &AgentOptions, name: &str) -> Result<ChildPro
 
 /// Builds the command that starts an agent on this host.
 pub(crate) fn agent_command(options: &AgentOptions) -> Command {
-    command_as(Role::Agent, options)
+    command_as(Path::new(RUNNING), Role::Agent, options)
 }
 
-/// Builds the command that starts a process with this role on this host.
-pub(crate) fn command_as(role: Role, options: &AgentOptions) -> Command {
-    // This path refers to the running program, even if the program's file has been replaced or removed since the start.
-    let mut command = Command::new("/proc/self/exe");
+/// Builds the command that starts a process of this program with this role on this host.
+pub(crate) fn command_as(program: &Path, role: Role, options: &AgentOptions) -> Command {
+    let mut command = Command::new(program);
     command.arg(role.word());
     if let Some(net) = &options.net {
         command.arg("--net").arg(net);

@@ -10,6 +10,7 @@ use super::experiment::{
     EXPERIMENTS, Experiment, OTHERS_MAX, PATH, Pair, Planted, Row, SECONDS, WORKLOAD, Way, median_others, row,
 };
 use super::recovery::Verdict;
+use crate::build::Builds;
 use crate::config;
 use crate::cpu::cost_injector;
 use crate::cpu::profile::Profiler;
@@ -163,6 +164,7 @@ impl Course {
                 plan: &plan,
                 matrix: &matrix,
                 ssh: config::SSH,
+                builds: &Builds::default(),
                 profiler: profiler.take(),
                 names: None,
                 series: None,

@@ -5,6 +5,7 @@
 //! kinds alike. The other accounting methods only read counters before and after a phase. They have no overhead within it.
 
 use super::recovery::Ratio;
+use crate::build::Builds;
 use crate::config;
 use crate::cpu::profile::Profiler;
 use crate::interrupt::interrupted;
@@ -52,6 +53,7 @@ pub(super) fn measure(profiler: Profiler, progress: &mut dyn FnMut(&str)) -> Res
         plan: &plan,
         matrix: &matrix,
         ssh: config::SSH,
+        builds: &Builds::default(),
         profiler: Some(profiler),
         names: None,
         series: None,

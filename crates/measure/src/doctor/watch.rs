@@ -4,6 +4,7 @@
 //! All trials have the same settings, so their rates differ by the host's noise alone. The trials that the host disturbed are left
 //! out, as in a run.
 
+use crate::build::Builds;
 use crate::config;
 use crate::interrupt::interrupted;
 use crate::trial::prepare::Preparation;
@@ -66,6 +67,7 @@ pub(super) fn watch(path: PathKind, time: Duration, progress: &mut dyn FnMut(&st
         plan: &plan,
         matrix: &matrix,
         ssh: config::SSH,
+        builds: &Builds::default(),
         profiler: None,
         names: None,
         series: None,

@@ -9,7 +9,7 @@
 
 use super::measurer::{Answer, Order};
 use super::{Course, Ended, Watch, shuffle, skip, too_few, trial_time};
-use crate::agent::launch::{Role, launch_as};
+use crate::agent::launch::{Programs, RUNNING, Role, launch_as};
 use crate::channel::ChildProcess;
 use crate::interrupt::interrupted;
 use crate::limits;
@@ -24,6 +24,7 @@ use siga_plan::plan::Plan;
 use siga_results::environment::Environment;
 use siga_results::record::{PathRecord, Skipped, TrialRecord};
 use siga_results::store::{Run, Store};
+use std::path::Path;
 use std::time::Duration;
 
 /// Number of attempts at a trial, of which each may take the longest time.
@@ -45,7 +46,8 @@ impl Host {
     /// Returns an error of kind `Environment` if the place does not exist or cannot be reached, or if another version of siga answers.
     pub fn open(place: &Place, ssh: &str) -> Result<Self> {
         let name = place.to_string();
-        let mut process = launch_as(Role::Measurer, place, "siga", None, ssh)?.process;
+        let mut process =
+            launch_as(Role::Measurer, place, "siga", None, Programs { siga: Path::new(RUNNING), ssh })?.process;
         let environment = match process.ask(&Order::Environment, limits::ANSWER_TIME_MAX) {
             Ok(Answer::Environment(environment)) => *environment,
             Ok(other) => return Err(process.unexpected(&other).at(&name)),

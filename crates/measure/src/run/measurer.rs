@@ -7,6 +7,7 @@
 use super::profiler;
 use crate::agent::launch::AgentOptions;
 use crate::agent::protocol::VERSION;
+use crate::build::Builds;
 use crate::channel::{Lines, write_outcome};
 use crate::cpu::chains::Names;
 use crate::cpu::profile::Profiler;
@@ -154,6 +155,7 @@ impl Measurer {
     /// Returns the measurer of a plan, and the cells that this host cannot measure.
     fn begin(plan: Plan, levels: &[Level], notes: &mut Notes) -> Result<(Self, Vec<(Cell, String)>)> {
         let mut matrix = plan.matrix_with(levels)?;
+        Builds::refuse(&matrix)?;
         let known = matrix.skipped.len();
         skip_lacking(&plan, &mut matrix);
         let lacking = matrix.skipped.split_off(known);
@@ -181,6 +183,7 @@ impl Measurer {
             matrix: &self.matrix,
             // A plan that reaches further hosts is refused before.
             ssh: crate::config::SSH,
+            builds: &Builds::default(),
             profiler: self.profiler.take(),
             names: self.names.take(),
             series: None,

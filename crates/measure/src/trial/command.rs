@@ -34,7 +34,8 @@ pub(crate) fn runner() -> Command {
 impl Bench<'_> {
     /// Measures one trial of the command `cell`: as many runs as fit into the plan's time, but at least one.
     pub(super) fn command_trial(&mut self, cell: &Cell, round: u32) -> Result<(TrialRecord, PathRecord)> {
-        self.preparation.begin(self.plan, self.matrix, cell, round)?;
+        self.builds.program(&cell.level)?;
+        self.preparation.begin(self.plan, self.matrix, cell, round, self.builds.named(&cell.level))?;
         let measured = self.measure_command(cell, round);
         let torn_down = self.preparation.end_trial(cell);
         let (mut record, path) = measured?;
@@ -45,7 +46,7 @@ impl Bench<'_> {
     fn measure_command(&self, cell: &Cell, round: u32) -> Result<(TrialRecord, PathRecord)> {
         let at = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
         let probe = probe::probe();
-        let mut servers = Servers::start(self.plan, self.matrix, cell, self.preparation.scratch())?;
+        let mut servers = Servers::start(self.plan, self.matrix, cell, self.paths(cell))?;
         let mut runner = ChildProcess::start(runner(), cell.workload.to_string())?;
         if self.plan.warm_up_seconds > 0.0 {
             self.runs(&mut runner, cell, self.plan.warm_up_seconds)?;
@@ -101,29 +102,42 @@ impl Bench<'_> {
         Ok((record, PathRecord::without_settings(cell)))
     }
 
+    fn paths<'a>(&'a self, cell: &Cell) -> Paths<'a> {
+        Paths { scratch: self.preparation.scratch(), build: self.builds.named(&cell.level) }
+    }
+
     /// Runs the command for this time.
     fn runs(&self, runner: &mut ChildProcess, cell: &Cell, seconds: f64) -> Result<Runs> {
-        let order = order(self.plan, self.matrix, cell, self.preparation.scratch())?;
+        let order = order(self.plan, self.matrix, cell, self.paths(cell))?;
         let longest = Duration::from_nanos(order.limit_ns) + Duration::from_secs_f64(seconds) + limits::ANSWER_TIME_MAX;
         runner.ask(&Task::Run(Box::new(Order { duration_ns: seconds_to_ns(seconds), ..order })), longest)
     }
 }
 
+/// Paths that a run decides.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Paths<'a> {
+    /// The scratch directory, if the run has one.
+    pub(super) scratch: Option<&'a str>,
+    /// The program of the level's build, if the level has one.
+    pub(super) build: Option<&'a str>,
+}
+
 /// Returns the values of the texts in braces for a cell of a run.
-pub(super) fn filling<'a>(cell: &'a Cell, scratch: Option<&'a str>) -> Filling<'a> {
+pub(super) fn filling<'a>(cell: &'a Cell, paths: Paths<'a>) -> Filling<'a> {
     /// Path of the running program. siga reads it once, because the kernel reports another path after the file is replaced.
     static SIGA: LazyLock<Option<String>> =
         LazyLock::new(|| std::env::current_exe().ok()?.into_os_string().into_string().ok());
-    Filling { scratch, siga: SIGA.as_deref(), ..Plan::filling(cell) }
+    Filling { scratch: paths.scratch, siga: paths.build.or(SIGA.as_deref()), ..Plan::filling(cell) }
 }
 
 /// Returns the order to run the command of a cell once.
-pub(super) fn order(plan: &Plan, matrix: &Matrix, cell: &Cell, scratch: Option<&str>) -> Result<Order> {
+pub(super) fn order(plan: &Plan, matrix: &Matrix, cell: &Cell, paths: Paths<'_>) -> Result<Order> {
     let unknown = || Error::usage(format!("the plan has no command {}", cell.workload));
     let command = plan.command_of(cell).ok_or_else(unknown)?;
     let level = matrix.levels.iter().find(|level| level.name == cell.level);
     let level = level.cloned().unwrap_or_else(Level::plain);
-    let filling = filling(cell, scratch);
+    let filling = filling(cell, paths);
     let fill = |text: &String| filling.fill(text);
     let figures =
         command.figures.iter().map(|figure| Figure { file: figure.file.as_ref().map(fill), ..figure.clone() });

@@ -1,12 +1,11 @@
 //! The fixture of a trial: the path, the two agents at its ends, and the orders (requests) that the coordinator sends to the
 //! agents.
 
-mod ends;
-
+use super::ends::{Ends, build, choice, everywhere, existing, network, no_path, raise};
 use super::reach::{self, End, Existing};
 use super::reading::{Reading, run_times};
 use super::series::Pids;
-use crate::agent::launch::{LaunchedAgent, launch};
+use crate::agent::launch::{LaunchedAgent, Programs, launch};
 use crate::agent::protocol::{Answer, Order, Report, Tick};
 use crate::channel::ChildProcess;
 use crate::cpu::Spent;
@@ -24,7 +23,6 @@ use crate::load::server::ServerConfig;
 use crate::path::{Built, Net, Path as BuiltPath, Role};
 use crate::socket::Endpoint;
 use crate::socket::sockmap::Sockmap;
-use ends::{Ends, build, choice, everywhere, existing, network, no_path, raise};
 use rustix::fd::AsRawFd;
 use rustix::io::{FdFlags, fcntl_setfd};
 use siga_model::error::{Error, IoContext, Result};
@@ -69,7 +67,7 @@ pub(super) struct Fixture {
 
 /// The network between client and server.
 #[derive(Debug)]
-enum Way {
+pub(super) enum Way {
     /// A network that existed before the trial, between two places.
     /// `None` until both agents have been asked for it.
     Existing(Option<Existing>),
@@ -100,23 +98,23 @@ pub(super) struct Losses {
 /// Inode number of the network namespace of each component. 0 if the number is unknown because the component runs on another
 /// host.
 #[derive(Debug, Clone, Copy, Default)]
-struct Inodes {
-    client: u64,
-    server: u64,
-    router: Option<u64>,
+pub(super) struct Inodes {
+    pub(super) client: u64,
+    pub(super) server: u64,
+    pub(super) router: Option<u64>,
 }
 
 impl Fixture {
-    /// Builds the path of a cell, connects all pairs, and waits until both client and server are quiescent (send nothing). Returns
+    /// Builds the path of a cell with the programs `from`, connects all pairs, and waits until both client and server are quiescent (send nothing). Returns
     /// an error of kind `Environment` if the path cannot be built, if a place refuses access, or if the client cannot reach the
     /// server.
-    pub(super) fn set(plan: &Plan, matrix: &Matrix, ssh: &str, cell: &Cell) -> Result<Self> {
+    pub(super) fn set(plan: &Plan, matrix: &Matrix, from: Programs<'_>, cell: &Cell) -> Result<Self> {
         let route: Route = cell.path.parse()?;
         let level = matrix.levels.iter().find(|level| level.name == cell.level);
         let level = level.ok_or_else(|| Error::usage(format!("unknown level `{}`", cell.level)))?;
         let (way, ends) = match &route {
-            Route::Built(kind) => build(*kind, plan, cell, level)?,
-            Route::Guests(path) => raise(*path, plan, cell, level)?,
+            Route::Built(kind) => build(*kind, from.siga, plan, cell, level)?,
+            Route::Guests(path) => raise(*path, from.siga, plan, cell, level)?,
             Route::Places(client, server) => (Way::Existing(None), existing(client, server, plan, cell)?),
             Route::Host => return Err(no_path(cell)),
         };
@@ -126,9 +124,9 @@ impl Fixture {
         };
         let inherited = sockmap.as_ref().map(inheritable).transpose()?;
         let LaunchedAgent { process: server, addresses: server_addresses } =
-            launch(&ends.server, "server", inherited, ssh)?;
+            launch(&ends.server, "server", inherited, from)?;
         let LaunchedAgent { process: client, addresses: client_addresses } =
-            launch(&ends.client, "client", inherited, ssh)?;
+            launch(&ends.client, "client", inherited, from)?;
         let plant = level.plant.unwrap_or(plan.plant);
         let injector = injector(plant.router_us, way.built())?;
         let congestion = ends.congestion.clone();
@@ -418,7 +416,7 @@ impl Fixture {
             interfaces.extend(devices.map(|(device, text)| (format!("{name}/{device}"), text.clone())));
         }
         let congestion = self.congestion.clone();
-        PathRecord { cell: cell.clone(), congestion, server_address, interfaces, sysctls, filters, notes }
+        PathRecord { cell: cell.clone(), congestion, server_address, interfaces, sysctls, filters, notes, build: None }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Setups and teardowns around the trials of commands. A child process of siga carries them out (`crate::command`), so that they also
 //! run if siga is killed.
 
-use super::command::{filling, order, runner};
+use super::command::{Paths, filling, order, runner};
 use crate::channel::ChildProcess;
 use crate::command::{Order, Scope, Task};
 use crate::limits;
@@ -30,8 +30,15 @@ impl Preparation {
         self.scratch.as_deref()
     }
 
-    /// Opens all scopes of a trial that are not open yet.
-    pub(super) fn begin(&mut self, plan: &Plan, matrix: &Matrix, cell: &Cell, round: u32) -> Result<()> {
+    /// Opens all scopes of a trial that are not open yet. `build` is the program of the level's build, if it has one.
+    pub(super) fn begin(
+        &mut self,
+        plan: &Plan,
+        matrix: &Matrix,
+        cell: &Cell,
+        round: u32,
+        build: Option<&str>,
+    ) -> Result<()> {
         let Some(command) = plan.command_of(cell) else { return Ok(()) };
         let (setup, teardown, has_scratch) = (&command.setup, &command.teardown, command.has_scratch());
         if setup.is_empty() && teardown.is_empty() && !has_scratch {
@@ -49,7 +56,7 @@ impl Preparation {
             self.rounds.remove(&name);
         }
         for kind in Kind::ALL {
-            self.enter(plan, matrix, cell, (kind, command))?;
+            self.enter((plan, matrix), cell, (kind, command), build)?;
         }
         self.rounds.insert(name, round);
         Ok(())
@@ -68,17 +75,24 @@ impl Preparation {
         }
     }
 
-    fn enter(&mut self, plan: &Plan, matrix: &Matrix, cell: &Cell, (kind, command): (Kind, &Command)) -> Result<()> {
+    fn enter(
+        &mut self,
+        (plan, matrix): (&Plan, &Matrix),
+        cell: &Cell,
+        (kind, command): (Kind, &Command),
+        build: Option<&str>,
+    ) -> Result<()> {
         let key = key(cell, kind);
+        let paths = Paths { scratch: self.scratch(), build };
         let files = match kind {
-            Kind::Run | Kind::Trial => filled(command, cell, self.scratch()),
+            Kind::Run | Kind::Trial => filled(command, cell, paths),
             Kind::Level | Kind::Round => BTreeMap::new(),
         };
         let of = |hooks: &Hooks| -> Result<Option<Order>> {
             let Some(words) = hooks.of(kind) else { return Ok(None) };
-            let filling = filling(cell, self.scratch());
+            let filling = filling(cell, paths);
             let words = words.iter().map(|word| filling.fill(word)).collect();
-            let order = order(plan, matrix, cell, self.scratch())?;
+            let order = order(plan, matrix, cell, paths)?;
             Ok(Some(Order { words, ..order.for_hook() }))
         };
         let (setup, teardown) = (of(&command.setup)?, of(&command.teardown)?);
@@ -122,7 +136,7 @@ fn key(cell: &Cell, kind: Kind) -> String {
 }
 
 /// Returns the files of a command. `{scratch}` in a text stands for the path of the scratch directory.
-fn filled(command: &Command, cell: &Cell, scratch: Option<&str>) -> BTreeMap<String, String> {
-    let filling = filling(cell, scratch);
+fn filled(command: &Command, cell: &Cell, paths: Paths<'_>) -> BTreeMap<String, String> {
+    let filling = filling(cell, paths);
     command.files.iter().map(|(name, text)| (name.clone(), filling.fill(text))).collect()
 }

@@ -1,6 +1,6 @@
 //! The servers of a trial of a command. Each has its own child process of siga, so that its processes are charged apart.
 
-use super::command::{conditions, filling, placed, runner};
+use super::command::{Paths, conditions, filling, placed, runner};
 use super::seconds_to_ns;
 use crate::channel::ChildProcess;
 use crate::command::{Order, ServerOrder, Task, Used};
@@ -24,11 +24,11 @@ pub(super) struct Servers {
 
 impl Servers {
     /// Starts the servers of a cell, each when the one before it is ready.
-    pub(super) fn start(plan: &Plan, matrix: &Matrix, cell: &Cell, scratch: Option<&str>) -> Result<Self> {
+    pub(super) fn start(plan: &Plan, matrix: &Matrix, cell: &Cell, paths: Paths<'_>) -> Result<Self> {
         let mut all = Self::default();
         let Some(command) = plan.command_of(cell) else { return Ok(all) };
         let level = matrix.levels.iter().find(|level| level.name == cell.level).cloned().unwrap_or_else(Level::plain);
-        let filling = filling(cell, scratch);
+        let filling = filling(cell, paths);
         for server in &command.server {
             let (_, of_plan) = plan.cpus()?;
             let mut conditions = conditions(plan, &level)?;

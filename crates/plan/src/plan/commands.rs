@@ -74,6 +74,11 @@ impl Plan {
         let others: Vec<&str> =
             level.settings().into_iter().filter(|name| !Level::OF_COMMANDS.contains(name)).collect();
         let (command, name) = (&cell.workload, &level.name);
+        if level.build.is_some() && self.command_of(cell).is_some_and(|command| !command.names_siga()) {
+            return Some(format!(
+                "level {name} uses another build of siga, but {command} does not contain {{siga}}, which stands for siga's program"
+            ));
+        }
         (!others.is_empty()).then(|| {
             format!(
                 "level {name} sets {}, which applies only to network paths, but {command} is a command",

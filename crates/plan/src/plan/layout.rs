@@ -6,7 +6,7 @@ use crate::limits;
 use crate::matrix::{Cell, Matrix};
 use crate::path::PathKind;
 use crate::path::guest::{GuestPath, Medium};
-use crate::place;
+use crate::place::{self, Place};
 use crate::route::Route;
 use crate::workload::{Workload, parse_size};
 use siga_model::error::{Error, Result};
@@ -214,9 +214,10 @@ impl Plan {
             Route::Host => {
                 (Some(format!("path {route} is only for commands, but workload {workload} is not a command")), None)
             }
-            Route::Places(..) => {
-                (lacks_of_places(workload.udp && asked_mtu.is_some(), level), Some(place::mtu_range(self.ipv6)))
-            }
+            Route::Places(client, server) => (
+                lacks_of_places([client, server], workload.udp && asked_mtu.is_some(), level),
+                Some(place::mtu_range(self.ipv6)),
+            ),
         };
         if lacks.is_some() {
             return Ok(lacks);
@@ -292,8 +293,13 @@ impl Plan {
 
 /// Returns a setting that siga cannot apply between existing places, if there is one. `limits_udp` is true if the cell has an MTU and
 /// its workload uses UDP.
-fn lacks_of_places(limits_udp: bool, level: &Level) -> Option<String> {
-    let settings = level.settings();
+fn lacks_of_places(places: [&Place; 2], limits_udp: bool, level: &Level) -> Option<String> {
+    let settings: Vec<_> = level.settings().into_iter().filter(|name| *name != "build").collect();
+    if level.build.is_some()
+        && let Some(host) = places.into_iter().find(|place| matches!(place, Place::Ssh(_)))
+    {
+        return Some(format!("level {} uses another build of siga, which siga does not copy to {host}", level.name));
+    }
     if !settings.is_empty() {
         let (settings, name) = (settings.join(", "), &level.name);
         return Some(format!(

@@ -17,10 +17,21 @@ impl Plan {
                 return Err(Error::usage(format!("--link names the link {link} twice")).hint("name each link once"));
             }
         }
-        let linked = |level: &str| links.iter().map(|link| Level::text_with_link(level, link)).collect::<Vec<_>>();
-        self.levels = self.levels.iter().flat_map(|level| linked(level)).collect();
+        self.over(links, Level::text_with_link, Level::name_with_link)
+    }
+
+    /// Measures each level of the plan with each of `choices`. `text` returns the text of a level with a choice, and `name` its name.
+    pub(super) fn over(
+        &mut self,
+        choices: &[String],
+        text: fn(&str, &str) -> String,
+        name: fn(&str, &str) -> Result<String>,
+    ) -> Result<()> {
+        let Some(first) = self.levels.first().cloned() else { return Ok(()) };
+        let with = |level: &str| choices.iter().map(|choice| text(level, choice)).collect::<Vec<_>>();
+        self.levels = self.levels.iter().flat_map(|level| with(level)).collect();
         let each = |pick: &Pick| {
-            let levels = linked(pick.level.as_ref().unwrap_or(&first));
+            let levels = with(pick.level.as_ref().unwrap_or(&first));
             levels.into_iter().map(|level| Pick { level: Some(level), ..pick.clone() }).collect::<Vec<_>>()
         };
         self.include = self.include.iter().flat_map(each).collect();
@@ -30,8 +41,8 @@ impl Plan {
                 excluded.push(pick.clone());
                 continue;
             };
-            for link in links {
-                excluded.push(Pick { level: Some(Level::name_with_link(level, link)?), ..pick.clone() });
+            for choice in choices {
+                excluded.push(Pick { level: Some(name(level, choice)?), ..pick.clone() });
             }
         }
         self.exclude = excluded;

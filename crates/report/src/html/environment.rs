@@ -156,6 +156,9 @@ fn paths(paths: &[PathRecord]) -> Vec<Vec<String>> {
         if let Some(congestion) = &record.congestion {
             settings = format!("congestion control {congestion}; {settings}");
         }
+        if let Some(build) = &record.build {
+            settings = format!("build {build}; {settings}");
+        }
         rows.push(vec![
             format!("{}{mtu} {}", record.cell.path, record.cell.level),
             pairs(&record.interfaces),

@@ -100,6 +100,7 @@ fn nothing_a_run_says_of_itself_is_markup() {
         sysctls: [(name("sysctl"), name("setting"))].into(),
         filters: [(name("where"), name("filter"))].into(),
         notes: vec![name("note")],
+        build: Some(name("build")),
     }];
     let mut sides = comparison(vec![
         judged(&cell, &cell, Metric::Rate, 1.5, Verdict::Better),

@@ -171,6 +171,8 @@ fn names(level: &Level, key: &str) -> bool {
             level.sysctl.contains_key(last) || (level.congestion.is_some() && last == "net.ipv4.tcp_congestion_control")
         }
         Some("interface") => match last {
+            // Builds can have other features of devices, and other defaults.
+            last if level.build.is_some() && last != "mtu" => true,
             // The kernel disables TSO together with GSO.
             "gso" | "tso" => level.gso.is_some() || level.tso.is_some(),
             "gro" => level.gro.is_some(),

@@ -66,6 +66,7 @@ fn a_differing_setting_outside_the_level_makes_cells_not_comparable() {
         sysctls: [("client net.ipv4.tcp_sack".to_owned(), "1".to_owned())].into(),
         notes: Vec::new(),
         filters: Default::default(),
+        build: None,
     };
     let mut run = two_levels(110);
     run.paths = vec![path("plain", "cubic"), path("other", "bbr")];
@@ -270,6 +271,26 @@ fn under_subtract_only_the_total_and_the_router_are_judged() {
 }
 
 #[test]
+fn another_build_excuses_differing_features_of_devices_but_no_other_mtu() {
+    let path = |level: &str, device: &str| PathRecord {
+        interfaces: [("tcpip1/lan".to_owned(), device.to_owned())].into(),
+        ..PathRecord::without_settings(&trial(level, 0, 1).cell)
+    };
+    let judged = |build: Option<&str>, other: &str| {
+        let mut run = two_levels(110);
+        run.paths = vec![path("plain", "mtu=1500 packing=on"), path("other", other)];
+        run.levels[1].build = build.map(|path| siga_plan::build::Build::Program(path.into()));
+        match rate(&levels(&run, "plain", "other").unwrap()).verdict.clone() {
+            Verdict::NotComparable { reason } => reason,
+            Verdict::Equivalent | Verdict::Better | Verdict::Worse | Verdict::Inconclusive { .. } => String::new(),
+        }
+    };
+    assert_eq!(judged(Some("/old"), "mtu=1500 direct=off"), "");
+    assert!(judged(None, "mtu=1500 direct=off").contains("tcpip1/lan direct"));
+    assert!(judged(Some("/old"), "mtu=9000 packing=on").contains("mtu: 1500 -> 9000"));
+}
+
+#[test]
 fn levels_of_one_name_excuse_only_the_settings_that_they_differ_in() {
     let path = |gro: &str| PathRecord {
         cell: trial("plain", 0, 1).cell,
@@ -279,6 +300,7 @@ fn levels_of_one_name_excuse_only_the_settings_that_they_differ_in() {
         sysctls: Default::default(),
         notes: Vec::new(),
         filters: Default::default(),
+        build: None,
     };
     let of = |name: &str, gro: &str| {
         let mut run = run(name, (0..8).map(|round| trial("plain", round, 1_000)).collect());
