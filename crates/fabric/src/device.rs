@@ -5,9 +5,10 @@
 
 pub(crate) mod ctc;
 mod hipersockets;
+pub(crate) mod qdio;
 mod vctc;
 
-use siga_model::topology::NetworkKind;
+use siga_model::topology::{NetworkKind, Queueing};
 use siga_ring::{Frame, Producer, ReserveError, Violation};
 use siga_stack::link::frame::Marks;
 use siga_stack::stack::Transmit;
@@ -61,6 +62,7 @@ pub(crate) enum Outbound {
     HiperSockets(hipersockets::Outbound),
     Vctc(vctc::Outbound),
     Ctc(ctc::Outbound),
+    Qdio(qdio::Outbound),
 }
 
 impl Outbound {
@@ -74,6 +76,7 @@ impl Outbound {
             Self::HiperSockets(outbound) => outbound.send(ring, source),
             Self::Vctc(outbound) => outbound.send(ring, source),
             Self::Ctc(outbound) => outbound.send(ring, source),
+            Self::Qdio(outbound) => outbound.send(ring, source),
         }
     }
 
@@ -91,13 +94,17 @@ impl Outbound {
             }
             Self::Vctc(outbound) => outbound.flush(ring),
             Self::Ctc(outbound) => outbound.flush(ring),
+            Self::Qdio(outbound) => {
+                outbound.flush(ring);
+                Ok(0)
+            }
         }
     }
 
     /// Records that the partner has sent its hello block, which says that it is ready to receive.
     pub(crate) fn partner_ready(&mut self) {
         match self {
-            Self::HiperSockets(_) => {}
+            Self::HiperSockets(_) | Self::Qdio(_) => {}
             Self::Vctc(outbound) => outbound.partner_ready(),
             Self::Ctc(outbound) => outbound.partner_ready(),
         }
@@ -107,7 +114,7 @@ impl Outbound {
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         match self {
-            Self::HiperSockets(_) => true,
+            Self::HiperSockets(_) | Self::Qdio(_) => true,
             Self::Vctc(outbound) => outbound.is_open(),
             // A packet that the channel or the partner cannot take yet waits.
             Self::Ctc(_) => false,
@@ -120,6 +127,7 @@ impl Outbound {
             Self::HiperSockets(outbound) => outbound.packet_bytes_max(),
             Self::Vctc(outbound) => outbound.packet_bytes_max(),
             Self::Ctc(outbound) => outbound.packet_bytes_max(),
+            Self::Qdio(outbound) => outbound.packet_bytes_max(),
         }
     }
 
@@ -127,7 +135,7 @@ impl Outbound {
     pub(crate) fn ctc(&mut self) -> Option<&mut ctc::Outbound> {
         match self {
             Self::Ctc(outbound) => Some(outbound),
-            Self::HiperSockets(_) | Self::Vctc(_) => None,
+            Self::HiperSockets(_) | Self::Vctc(_) | Self::Qdio(_) => None,
         }
     }
 
@@ -135,7 +143,7 @@ impl Outbound {
     pub(crate) fn block_due(&self) -> Option<Instant> {
         match self {
             Self::Ctc(outbound) => outbound.due(),
-            Self::HiperSockets(_) | Self::Vctc(_) => None,
+            Self::HiperSockets(_) | Self::Vctc(_) | Self::Qdio(_) => None,
         }
     }
 }
@@ -188,6 +196,14 @@ pub(crate) struct Part {
     pub(crate) marks: Marks,
 }
 
+/// Returns the sending half of a new device. On a network of type qdio, it has a rule for the output queues of its card.
+pub(crate) fn outbound(kind: NetworkKind, queueing: Queueing) -> Outbound {
+    match halves(kind).0 {
+        Outbound::Qdio(outbound) => Outbound::Qdio(outbound.with_queueing(queueing)),
+        other @ (Outbound::HiperSockets(_) | Outbound::Vctc(_) | Outbound::Ctc(_)) => other,
+    }
+}
+
 /// Returns the two halves of a new device, for a connectivity type.
 pub(crate) fn halves(kind: NetworkKind) -> (Outbound, Inbound) {
     match kind {
@@ -198,6 +214,10 @@ pub(crate) fn halves(kind: NetworkKind) -> (Outbound, Inbound) {
             Outbound::HiperSockets(hipersockets::Outbound::new(kind.buffer_bytes())),
             Inbound::HiperSockets(hipersockets::Inbound),
         ),
+        NetworkKind::Qdio { .. } => {
+            let outbound = qdio::Outbound::new(kind.buffer_bytes());
+            (Outbound::Qdio(outbound), Inbound::HiperSockets(hipersockets::Inbound))
+        }
         NetworkKind::Vctc { buffer } => {
             (Outbound::Vctc(vctc::Outbound::new(buffer)), Inbound::Vctc(vctc::Inbound::default()))
         }

@@ -182,6 +182,29 @@ impl<T: Clone> Emulator<T> {
         self.queue(now, frame, latency)
     }
 
+    /// Returns the time at which the wire has sent all frames that were offered.
+    pub(crate) fn free_at(&self) -> Instant {
+        Instant::from_ns(u64::try_from(self.free_ps / PS).unwrap_or(u64::MAX))
+    }
+
+    /// Loses the frames on the link with certain tags, because their end is gone.
+    pub(crate) fn lose_those(&mut self, are_lost: impl Fn(&T) -> bool) {
+        let (held_bytes, lost) = (&mut self.held_bytes, &mut self.counters.lost_by_end);
+        let mut stays = |frame: &Held<T>| {
+            let stays = !are_lost(&frame.tag);
+            if !stays {
+                *held_bytes -= frame.bytes.len();
+                *lost += 1;
+            }
+            stays
+        };
+        self.held.retain(|_, frame| stays(frame));
+        if let Some(open) = &mut self.open {
+            open.frames.retain(|frame| stays(frame));
+            open.bytes = open.frames.iter().map(|frame| frame.bytes.len() as u64).sum();
+        }
+    }
+
     /// Loses all frames on the link, because one of its ends is gone.
     pub(crate) fn lose_all(&mut self) {
         let collected = self.open.take().map_or(0, |open| open.frames.len() as u64);
@@ -331,6 +354,15 @@ impl<T: Clone> Emulator<T> {
     /// Draws a number from (0, 1].
     fn uniform(&mut self) -> f64 {
         ((self.random.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+/// Makes one direction of a link, or changes its settings. Frames on a direction that has no link any more are lost.
+pub(crate) fn set<T: Clone>(emulator: &mut Option<Emulator<T>>, (link, stream): (Option<&Link>, u64), at: Instant) {
+    match (emulator.as_mut(), link) {
+        (Some(old), Some(link)) => old.set(link.clone(), at),
+        (None, Some(link)) => *emulator = Some(Emulator::new(link.clone(), stream)),
+        (_, None) => *emulator = None,
     }
 }
 

@@ -139,6 +139,7 @@ fn port(station: u8) -> Option<Port> {
             isolated: false,
             promiscuous: false,
             link: PortLink::default(),
+            card: None,
         },
         guard: Guard { mac: mac(station), sources: sources()?, own: sources()?, is_router: false },
         mtu: 9_000,
@@ -147,6 +148,8 @@ fn port(station: u8) -> Option<Port> {
         flood: Flood::new(1_000_000),
         assigning: None,
         link: None,
+        card: None,
+        output: None,
         counters: PortCounters::default(),
     })
 }

@@ -10,6 +10,7 @@
 //! link* without a ring. The stack sends packets for several partners, such as multicast packets, over the main link.
 
 mod applications;
+mod carded;
 mod emulated;
 mod event_loop;
 mod groups;

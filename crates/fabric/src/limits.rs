@@ -144,6 +144,13 @@ pub const CAPTURE_BYTES_MAX: usize = 4 << 20;
 /// CPU sooner.
 pub const SLICE: Duration = Duration::from_micros(100);
 
+/// The number of elements of a buffer of an OSA-Express adapter.
+pub const QDIO_ELEMENTS: usize = 16;
+/// The number of bytes that one element of a buffer covers: a page.
+pub const QDIO_ELEMENT_BYTES: usize = 4_096;
+/// The number of buffers in each output queue of an OSA-Express adapter.
+pub const QDIO_QUEUE_BUFFERS: usize = 128;
+
 /// How many Ethernet addresses a switch knows at most. Frames to an address that it does not know go to all ports.
 pub const SWITCH_MACS_MAX: usize = 16_384;
 /// How many learned Ethernet addresses one port of a switch may have, so that no port can fill the table alone.

@@ -6,6 +6,7 @@
 
 pub(crate) mod assigning;
 pub(crate) mod capture;
+pub(crate) mod card;
 pub(crate) mod drops;
 pub(crate) mod flood;
 pub(crate) mod frame;
@@ -20,6 +21,7 @@ use crate::counters::Counters;
 use crate::limits::SEGMENT_BYTES_MIN;
 use crate::protocol::message::{AccountRecord, MemberId, SwitchConfig};
 use crate::protocol::report::{KnownAddress, Totals, Traffic};
+use card::Card;
 use drops::DropReason;
 use frame::{ARP, Header, IPV4, IPV6};
 use port::{Attachment, Port, PortCounters};
@@ -50,6 +52,8 @@ pub(crate) struct Decision {
     pub(crate) priority: u16,
     /// Length of the IP and TCP headers of a large segment.
     pub(crate) large_header_bytes: usize,
+    /// The number of the sender's card.
+    pub(crate) card: Option<usize>,
     /// True if the switch itself has made the frame.
     pub(crate) is_own: bool,
 }
@@ -70,6 +74,8 @@ pub(crate) struct Switch {
     pub(crate) linked: Vec<usize>,
     /// The numbers of the promiscuous ports, which get copies of the unicast frames for other ports.
     pub(crate) watchers: Vec<usize>,
+    /// The cards of the guests, on a network of type qdio.
+    pub(crate) cards: Vec<Card>,
     /// For each link, the number of its port.
     by_link: Vec<Option<usize>>,
     /// The number of the uplink that is used.
@@ -98,6 +104,7 @@ impl Switch {
             relayed_bytes: 0,
             linked: Vec::new(),
             watchers: Vec::new(),
+            cards: Vec::new(),
             by_link: Vec::new(),
             uplink: None,
             mirror: mirror::Mirroring::default(),
@@ -113,17 +120,22 @@ impl Switch {
 
     /// Adds a port and returns its number. The switch knows the Ethernet address of a protected port, and learns the others.
     pub(crate) fn add_port(&mut self, port: Port) -> usize {
-        let at = self.ports.iter().position(Option::is_none).unwrap_or_else(|| {
+        let at = self.ports.iter().position(Option::is_none).unwrap_or(self.ports.len());
+        self.put_port(at, port);
+        at
+    }
+
+    /// Puts a port at a place that is free.
+    pub(crate) fn put_port(&mut self, at: usize, port: Port) {
+        if at == self.ports.len() {
             self.ports.push(None);
-            self.ports.len() - 1
-        });
+        }
         set_addresses(&mut self.table, &port, at);
         self.ports[at] = Some(port);
         if let Some(capture) = &mut self.capture {
             capture.forget(at);
         }
         self.index();
-        at
     }
 
     /// Removes a port and everything that the switch has learned about it. Also returns the uplink that is used from now on, if it is
@@ -131,6 +143,7 @@ impl Switch {
     pub(crate) fn remove_port(&mut self, at: usize) -> Option<(Port, Option<usize>)> {
         let port = self.ports.get_mut(at)?.take()?;
         self.table.forget(at);
+        self.cards.iter_mut().for_each(|card| card.forget(at));
         self.index();
         Some((port, self.choose_uplink()))
     }
@@ -193,6 +206,7 @@ impl Switch {
             }
         }
         self.mirror.index(&self.ports);
+        self.index_cards();
     }
 
     /// Records whether an uplink has a carrier. Returns the uplink that is used from now on, if it is another than before.
@@ -232,7 +246,14 @@ impl Switch {
                 let header = Header::new(frame.len(), |into| into.copy_from_slice(&frame));
                 announcements.push((
                     header,
-                    Decision { target: Target::One(uplink), vlan, priority: 0, large_header_bytes: 0, is_own: true },
+                    Decision {
+                        target: Target::One(uplink),
+                        vlan,
+                        priority: 0,
+                        large_header_bytes: 0,
+                        card: None,
+                        is_own: true,
+                    },
                 ));
             }
         }
@@ -315,18 +336,16 @@ impl Switch {
                 }
             }
         }
+        let card = port.card;
+        let decision = |target| Decision { target, vlan, priority, large_header_bytes, card, is_own: false };
         let known = if !is_group { self.table.find(at, vlan, to) } else { None };
         match known {
             Some(port) if port == from => Err(DropReason::SamePort),
             Some(to) if !self.may_pass(from, to, vlan) => Err(DropReason::Isolated),
-            Some(to) => Ok(Decision { target: Target::One(to), vlan, priority, large_header_bytes, is_own: false }),
+            Some(to) => Ok(decision(Target::One(to))),
             None => {
                 let Some(Some(port)) = self.ports.get_mut(from) else { return Err(DropReason::NoPort) };
-                if port.flood.take(at, pieces as u64) {
-                    Ok(Decision { target: Target::All, vlan, priority, large_header_bytes, is_own: false })
-                } else {
-                    Err(DropReason::FloodLimit)
-                }
+                if port.flood.take(at, pieces as u64) { Ok(decision(Target::All)) } else { Err(DropReason::FloodLimit) }
             }
         }
     }
@@ -364,7 +383,12 @@ impl Switch {
 
     /// Returns the counters of a port.
     pub(crate) fn port_counters(&self, at: usize) -> Counters {
-        self.ports.get(at).and_then(Option::as_ref).map(Port::counters).unwrap_or_default()
+        let Some(Some(port)) = self.ports.get(at) else { return Counters::default() };
+        let mut counters = port.counters();
+        if let Some(card) = port.card.and_then(|card| self.cards.get(card)) {
+            card.add_to(&mut counters);
+        }
+        counters
     }
 
     /// Returns the ports of network namespaces with their counters.
@@ -379,7 +403,7 @@ impl Switch {
     /// their frames themselves.
     pub(crate) fn add_to(&self, totals: &mut Totals) {
         for port in self.ports.iter().flatten() {
-            totals.dropped += port.counters.drops.sum();
+            totals.dropped += port.counters.drops.sum() + port.output.as_ref().map_or(0, |output| output.dropped());
             if port.kernel_port.is_some() {
                 let PortCounters { frames_received, bytes_received, frames_sent, bytes_sent, .. } = port.counters;
                 let traffic = Traffic { frames_sent, bytes_sent, frames_received, bytes_received };

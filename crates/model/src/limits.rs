@@ -45,6 +45,14 @@ pub const GUESTLAN_QDIO_MTU_MAX: u32 = 32_768;
 pub const VSWITCH_MTU_MAX: u32 = 9_000;
 /// Default MTU of a virtual switch and of a Guest LAN of type QDIO.
 pub const QDIO_MTU_DEFAULT: u32 = 8_992;
+/// Default MTU of an OSA-Express adapter at layer 3, and its largest one. The headers of LLC and SNAP take 8 bytes of a frame.
+pub const OSA_MTU_LAYER_3_DEFAULT: u32 = 1_492;
+/// Largest MTU of an OSA-Express adapter at layer 3.
+pub const OSA_MTU_LAYER_3_MAX: u32 = 8_992;
+/// Default MTU of an OSA-Express adapter at layer 2.
+pub const OSA_MTU_LAYER_2_DEFAULT: u32 = 1_500;
+/// Default number of buffers of the inbound queue of an OSA-Express adapter.
+pub const OSA_BUFFER_COUNT_DEFAULT: u16 = 64;
 /// Maximum number of ports of one switch. The switch's stack has a device for each port.
 pub const SWITCH_PORTS_MAX: usize = 1_000;
 /// Maximum number of uplinks of a virtual switch, as in z/VM.

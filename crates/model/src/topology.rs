@@ -8,6 +8,7 @@ mod assigned;
 mod check;
 mod file;
 mod joined;
+mod osa;
 mod ports;
 pub mod sources;
 mod switched;
@@ -21,6 +22,7 @@ use crate::name::Name;
 use crate::waiting::Waiting;
 pub use assigned::{AdvertisedRouter, Assigned};
 use ipnet::IpNet;
+pub use osa::{Card, OsaWire, Queueing};
 pub use ports::{Mirror, PortChange, PortLink, SwitchPort};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -87,6 +89,13 @@ pub enum NetworkKind {
         /// Largest IP packet, in bytes.
         mtu: u32,
     },
+    /// Connects guests through OSA-Express adapters, and a LAN between the adapters. A switch process is all of them.
+    Qdio {
+        /// Largest IP packet, in bytes.
+        mtu: u32,
+        /// True if the adapters work at layer 2 and carry Ethernet frames of any protocol; false if they carry IP packets only.
+        ethernet: bool,
+    },
 }
 
 impl NetworkKind {
@@ -98,6 +107,7 @@ impl NetworkKind {
             Self::Ctc { .. } => "ctc",
             Self::Guestlan { .. } => "guestlan",
             Self::Vswitch { .. } => "vswitch",
+            Self::Qdio { .. } => "qdio",
         }
     }
 
@@ -105,8 +115,26 @@ impl NetworkKind {
     pub fn is_switched(self) -> bool {
         match self {
             Self::Hipersockets { .. } | Self::Vctc { .. } | Self::Ctc { .. } => false,
-            Self::Guestlan { .. } | Self::Vswitch { .. } => true,
+            Self::Guestlan { .. } | Self::Vswitch { .. } | Self::Qdio { .. } => true,
         }
+    }
+
+    /// Returns the number of buffers of an inbound ring if the topology gives none.
+    pub fn buffer_count_default(self) -> u16 {
+        match self {
+            Self::Qdio { .. } => limits::OSA_BUFFER_COUNT_DEFAULT,
+            Self::Hipersockets { .. }
+            | Self::Vctc { .. }
+            | Self::Ctc { .. }
+            | Self::Guestlan { .. }
+            | Self::Vswitch { .. } => limits::BUFFER_COUNT_DEFAULT,
+        }
+    }
+
+    /// Returns the number of buffers of each ring in which guests send to the network's switch. A queue of an OSA-Express adapter always
+    /// has 128 buffers.
+    pub fn switch_buffer_count(self) -> u16 {
+        if matches!(self, Self::Qdio { .. }) { limits::BUFFER_COUNT_MAX } else { limits::BUFFER_COUNT_DEFAULT }
     }
 
     /// Returns true if a device has exactly one partner: the other guest of a CTC, or the switch.
@@ -124,7 +152,7 @@ impl NetworkKind {
         match self {
             Self::Hipersockets { frame } => frame - limits::HIPERSOCKETS_OVERHEAD_BYTES,
             Self::Vctc { buffer } | Self::Ctc { buffer } => buffer - limits::VCTC_OVERHEAD_BYTES,
-            Self::Guestlan { mtu, .. } | Self::Vswitch { mtu } => mtu,
+            Self::Guestlan { mtu, .. } | Self::Vswitch { mtu } | Self::Qdio { mtu, .. } => mtu,
         }
     }
 
@@ -139,7 +167,9 @@ impl NetworkKind {
             Self::Hipersockets { frame } => frame,
             Self::Vctc { buffer } | Self::Ctc { buffer } => buffer,
             Self::Guestlan { nic: Nic::Hipersockets { frame }, .. } => frame,
-            Self::Guestlan { nic: Nic::Qdio { .. }, .. } | Self::Vswitch { .. } => limits::QDIO_BUFFER_BYTES,
+            Self::Guestlan { nic: Nic::Qdio { .. }, .. } | Self::Vswitch { .. } | Self::Qdio { .. } => {
+                limits::QDIO_BUFFER_BYTES
+            }
         }
     }
 }
@@ -322,6 +352,9 @@ impl fmt::Display for NetworkKind {
                 write!(f, "guestlan qdio {}, MTU {mtu}", if *ethernet { "ethernet" } else { "ip" })
             }
             Self::Vswitch { mtu } => write!(f, "vswitch, MTU {mtu}"),
+            Self::Qdio { mtu, ethernet } => {
+                write!(f, "qdio, layer {}, MTU {mtu}", if *ethernet { 2 } else { 3 })
+            }
         }
     }
 }

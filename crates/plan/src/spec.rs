@@ -207,6 +207,9 @@ impl GuestSpec {
             Medium::GuestlanHipers => "type = \"guestlan\"\nnic = \"hipersockets\"\nframe = \"64K\"",
             Medium::GuestlanQdio => "type = \"guestlan\"\nnic = \"qdio\"\nmtu = 32768",
             Medium::Vswitch => "type = \"vswitch\"\nmtu = 9000",
+            Medium::Qdio1000BaseT => "type = \"qdio\"\nwire = \"1000base-t\"\nmtu = 8992",
+            Medium::Qdio1Gbe => "type = \"qdio\"\nwire = \"1gbe\"\nmtu = 8992",
+            Medium::Qdio10Gbe => "type = \"qdio\"\nwire = \"10gbe\"\nmtu = 8992",
         };
         let link = match self.path.attach {
             Attach::Embedded | Attach::Iucv | Attach::Mixed => "type = \"vctc\"\nbuffer = 65535",

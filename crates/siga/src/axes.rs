@@ -33,6 +33,10 @@ Paths of siga's own networks:
             guestlan-hipers, guestlan-hipers-routed, guestlan-qdio, guestlan-qdio-routed, vswitch,
             vswitch-routed, guestlan-hipers-iucv, guestlan-hipers-routed-iucv, guestlan-qdio-iucv,
             guestlan-qdio-routed-iucv, vswitch-iucv, vswitch-routed-iucv
+            through OSA-Express adapters, whose wires are modelled:
+            qdio-1000base-t, qdio-1000base-t-routed, qdio-1gbe, qdio-1gbe-routed, qdio-10gbe,
+            qdio-10gbe-routed, qdio-1000base-t-iucv, qdio-1000base-t-routed-iucv, qdio-1gbe-iucv,
+            qdio-1gbe-routed-iucv, qdio-10gbe-iucv, qdio-10gbe-routed-iucv
             through a switch, where client and server (-netns), or only the server (-mixed), use the
             kernel's stack:
             vswitch-netns, vswitch-routed-netns, vswitch-mixed, vswitch-routed-mixed

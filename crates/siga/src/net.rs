@@ -1,5 +1,6 @@
 //! `siga net`: virtual networks for the guests of this host.
 
+mod lsqeth;
 mod status;
 mod switches;
 mod zvm;
@@ -17,7 +18,6 @@ use siga_model::link::table;
 use siga_model::name::Name;
 use siga_model::notice::old_spellings;
 use siga_model::topology::Topology;
-use siga_report::Layout;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -64,7 +64,7 @@ pub(crate) enum NetCommand {
     },
     /// Show the running networks and their guests.
     #[command(
-        after_help = "Examples:\n  siga net status\n  siga net status figure-1 --detail\n  siga net status switch --layout zvm"
+        after_help = "Examples:\n  siga net status\n  siga net status figure-1 --detail\n  siga net status switch --layout zvm\n  siga net status cards --layout lsqeth"
     )]
     Status {
         /// Name of the network that `siga net up` started. Default: list all running networks.
@@ -75,10 +75,10 @@ pub(crate) enum NetCommand {
         /// Set the output format: text or json.
         #[arg(long, default_value = "text")]
         format: StatusFormat,
-        /// Set the layout of the text: plain (siga's own layout) or zvm (the words of QUERY VSWITCH and QUERY LAN of z/VM, for
-        /// networks with a switch).
-        #[arg(long, default_value = "plain", value_parser = super::parse::<Layout>)]
-        layout: Layout,
+        /// Set the layout of the text: plain (siga's own layout), zvm (the words of QUERY VSWITCH and QUERY LAN of z/VM, for
+        /// networks with a switch) or lsqeth (what lsqeth -p prints on Linux, for networks of type qdio).
+        #[arg(long, default_value = "plain")]
+        layout: StatusLayout,
     },
     /// Send ICMP echo requests from a guest.
     #[command(
@@ -213,6 +213,17 @@ pub(crate) enum StatusFormat {
     Json,
 }
 
+/// The layout of the text of a status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum StatusLayout {
+    /// siga's own layout.
+    Plain,
+    /// The words of z/VM's commands.
+    Zvm,
+    /// The columns of lsqeth -p on Linux.
+    Lsqeth,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct PingArgs {
     /// Name of the network that `siga net up` started.
@@ -303,7 +314,7 @@ fn up(path: &Path, name: Option<Name>) -> Result<()> {
     let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     let name = name.or(topology.name).map_or_else(|| stem.parse().map_err(at), Ok)?;
     client::up(&name, &text)?;
-    status::print_status(&name, false, StatusFormat::Text, Layout::Plain)
+    status::print_status(&name, false, StatusFormat::Text, StatusLayout::Plain)
 }
 
 fn request(network: &Name, request: Request) -> Result<()> {

@@ -3,7 +3,7 @@
 
 use super::Control;
 use crate::protocol::message::Order;
-use crate::protocol::request::{Answer, KernelStatus, MemberStatus, SwitchStatus};
+use crate::protocol::request::{Answer, DeviceStatus, KernelStatus, MemberStatus, SwitchStatus};
 use siga_model::error::{Error, Result};
 use siga_model::name::Name;
 use siga_model::topology::{KernelPort, Mirror, PortChange, PortSettings, SwitchPort};
@@ -21,8 +21,15 @@ impl Control {
         }
         let (label, grantee) = (port.label(), port.grantee().clone());
         let is_device = matches!(port, SwitchPort::Device(..));
+        let others = self.topology.others_of_card(network, &label);
         self.topology.set_port(network, &label, &settings);
-        self.state.settings.entry(network.clone()).or_default().insert(label.clone(), settings.clone());
+        let changed = self.state.settings.entry(network.clone()).or_default();
+        changed.insert(label.clone(), settings.clone());
+        for (other, before) in others {
+            let shared = PortSettings { link: settings.link.clone(), ..before };
+            self.topology.set_port(network, &other, &shared);
+            changed.insert(other, shared);
+        }
         self.write_state()?;
         self.log.line(&format!("network {network}: port {label}: {}", text_of(&settings)));
         if !is_device {
@@ -140,7 +147,17 @@ impl Control {
             port: port.settings().cloned(),
             kernel,
             account: self.account_of(network, &port.label()),
+            device: self.device_status(port),
         }
+    }
+
+    fn device_status(&self, port: SwitchPort<'_>) -> Option<DeviceStatus> {
+        let SwitchPort::Device(guest, device) = port else { return None };
+        Some(DeviceStatus {
+            buffer_count: device.buffer_count,
+            is_router: self.topology.guests.get(guest).is_some_and(|guest| guest.forwarding),
+            checksums_by_card: self.topology.features.omit_checksums,
+        })
     }
 
     fn kernel_status(&self, network: &Name, port: &KernelPort) -> KernelStatus {
@@ -180,7 +197,7 @@ impl Control {
 const ADDRESS_PARTS_MAX: usize = 1_024;
 
 fn text_of(settings: &PortSettings) -> String {
-    let PortSettings { mac: _, vlan, protection, isolated, promiscuous, link } = settings;
+    let PortSettings { mac: _, vlan, protection, isolated, promiscuous, link, card: _ } = settings;
     let on = |is_on: bool| if is_on { "on" } else { "off" };
     let (isolated, promiscuous) = (on(*isolated), on(*promiscuous));
     format!("{vlan}, protection {protection}, isolation {isolated}, promiscuous mode {promiscuous}, {link}")

@@ -9,7 +9,11 @@ const BUFFER: u32 = 4_096;
 
 /// Both ends of a link with four buffers each way.
 fn ends() -> (Link, Link) {
-    let shape = Shape::new(BUFFER as usize, 4).unwrap();
+    ends_with(BUFFER as usize, 4)
+}
+
+fn ends_with(buffer_bytes: usize, buffers: usize) -> (Link, Link) {
+    let shape = Shape::new(buffer_bytes, buffers).unwrap();
     let ((own, memory), (other, other_memory)) = (OwnMemory::create(shape).unwrap(), OwnMemory::create(shape).unwrap());
     let ((notify_fd, other_wake_fd), (other_notify_fd, wake_fd)) =
         (doorbell::pair().unwrap(), doorbell::pair().unwrap());
@@ -178,5 +182,55 @@ proptest! {
                 end = part.at + part.len;
             }
         }
+    }
+}
+
+/// Takes frames until this number of buffers is in flight.
+fn take_all_but(link: &mut Link, other: &mut Link, buffers: usize) {
+    while other.producer.in_flight().unwrap() > buffers {
+        assert!(link.consumer.next_frame().unwrap().is_some());
+        link.consumer.give_back();
+    }
+}
+
+#[test]
+fn a_sender_to_a_card_packs_from_five_buffers_in_flight_on_and_stops_at_two() {
+    let kind = NetworkKind::Qdio { mtu: 8_992, ethernet: true };
+    for packs in [true, false] {
+        let ((mut link, mut other), mut outbound) = (ends_with(65_536, 64), halves(kind).0);
+        link.producer.set_packing(packs);
+        let mut buffers_of = |link: &mut Link, count: usize, bytes: usize| {
+            let before = link.producer.counters().buffers;
+            for _ in 0..count {
+                assert_eq!(send(&mut outbound, link, &vec![7; bytes], Marks::default()), Sent::Packet);
+            }
+            outbound.flush(&mut link.producer).unwrap();
+            link.producer.counters().buffers - before
+        };
+        assert_eq!(buffers_of(&mut link, 5, 1_500), 5);
+        // 16 elements: one for each small frame, and three for a large one.
+        assert_eq!(buffers_of(&mut link, 20, 1_500), if packs { 2 } else { 20 });
+        assert_eq!(buffers_of(&mut link, 6, 9_000), if packs { 2 } else { 6 });
+        take_all_but(&mut other, &mut link, 3);
+        assert_eq!(buffers_of(&mut link, 4, 1_500), if packs { 1 } else { 4 });
+        take_all_but(&mut other, &mut link, 2);
+        assert_eq!(buffers_of(&mut link, 3, 1_500), 3);
+    }
+}
+
+#[test]
+fn frames_to_a_card_have_the_queue_of_their_type_of_service() {
+    let kind = NetworkKind::Qdio { mtu: 8_992, ethernet: true };
+    let ((mut link, mut other), mut outbound) = (ends_with(65_536, 8), outbound(kind, Queueing::Precedence));
+    let marks = Marks { checksum_unfilled: true, segment_bytes: 1_460 };
+    for tos in [0x00, 0xe0] {
+        let packet = [&[0; 12][..], &[8, 0, 0x45, tos], &[0; 40]].concat();
+        assert_eq!(send(&mut outbound, &mut link, &packet, marks), Sent::Packet);
+    }
+    for queue in [3, 0] {
+        let frame = other.consumer.next_frame().unwrap().unwrap();
+        assert_eq!(qdio::place(frame.tag()), (queue, true));
+        let Inside::Packet(part) = halves(kind).1.next(&frame, &mut 0) else { panic!("no packet") };
+        assert_eq!((part.len, part.marks), (56, marks));
     }
 }

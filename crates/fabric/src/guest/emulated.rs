@@ -3,6 +3,8 @@
 //! A link carries ordinary frames only: large segments are cut, and checksums are filled in, before the link loses or changes frames.
 
 use super::Node;
+use super::carded;
+use super::peer_link::Links;
 use super::relay::{Broken, Outgoing, pass, relay_now};
 use crate::emulator::Held;
 use crate::limits::RECEIVE_AT_ONCE_MAX;
@@ -18,7 +20,8 @@ use siga_stack::time::Instant;
 /// Returns the time at which the next frame arrives at the end of a link.
 pub(super) fn next_due(switch: &Switch) -> Option<Instant> {
     let links = switch.linked.iter().filter_map(|port| switch.ports.get(*port)?.as_ref()?.link.as_ref());
-    links.filter_map(|link| link.next_due()).min()
+    let cards = switch.cards.iter().filter_map(|card| card.next_due(&switch.ports));
+    links.filter_map(|link| link.next_due()).chain(cards).min()
 }
 
 /// Puts a frame of a station on the link to its port. Returns false if the port has no such link, or if the switch must refuse the frame.
@@ -30,10 +33,29 @@ pub(super) fn hold_from_station<P: Payload + ?Sized>(
     let Switch { ports, cutter, .. } = switch;
     let Some(Some(Port { link: Some(link), agreed, counters, .. })) = ports.get_mut(from) else { return false };
     let Some(emulator) = &mut link.from_station else { return false };
+    let each = |bytes| {
+        // The emulator counts lost frames.
+        let _ = emulator.offer(at, Held { bytes, tag: () });
+    };
+    let Some(is_cut) = cut_with_tag(cutter, *agreed, (header, payload, marks), each) else { return false };
+    if !is_cut {
+        counters.drops.count(DropReason::Marks);
+    }
+    true
+}
+
+/// Cuts a frame of a station into ordinary frames with the same tag. Returns false if its marks do not fit its headers, and `None` if the
+/// switch must refuse the frame.
+pub(super) fn cut_with_tag<P: Payload + ?Sized>(
+    cutter: &mut Cutter,
+    agreed: Agreed,
+    (header, payload, marks): (&Header, &P, Marks),
+    mut each: impl FnMut(Vec<u8>),
+) -> Option<bool> {
     let mut header = *header;
-    let Ok(tag) = header.take_tag() else { return false };
+    let tag = header.take_tag().ok()?;
     if !agreed.covers(marks) {
-        return false;
+        return None;
     }
     let is_cut = cut(cutter, (&header, payload, marks), |bytes| {
         let bytes = match tag {
@@ -44,13 +66,9 @@ pub(super) fn hold_from_station<P: Payload + ?Sized>(
             }
             None => bytes,
         };
-        // The emulator counts lost frames.
-        let _ = emulator.offer(at, Held { bytes, tag: () });
+        each(bytes);
     });
-    if !is_cut {
-        counters.drops.count(DropReason::Marks);
-    }
-    true
+    Some(is_cut)
 }
 
 /// Puts a frame for a station on the link from its port. Returns false if the port has no such link.
@@ -73,7 +91,7 @@ pub(super) fn hold_to_station<P: Payload + ?Sized>(
 }
 
 /// Cuts a frame into ordinary frames. Returns false if its marks do not fit its headers.
-fn cut<P: Payload + ?Sized>(
+pub(super) fn cut<P: Payload + ?Sized>(
     cutter: &mut Cutter,
     (header, payload, marks): (&Header, &P, Marks),
     mut each: impl FnMut(Vec<u8>),
@@ -116,6 +134,7 @@ impl Node {
                 count += 1;
             }
         }
+        count += carded::receive(&mut switch, &mut self.links, at, &mut broken);
         self.switch = Some(switch);
         self.lose_broken(broken);
         count > 0
@@ -124,9 +143,7 @@ impl Node {
     fn take_from_station(&mut self, switch: &mut Switch, at: Instant, from: usize, broken: &mut Broken) -> bool {
         let Some(Some(Port { link: Some(link), .. })) = switch.ports.get_mut(from) else { return false };
         let Some(held) = link.from_station.as_mut().and_then(|emulator| emulator.take(at)) else { return false };
-        let head = held.bytes.len().min(HEAD_BYTES_MAX);
-        let header = Header::new(held.bytes.len(), |into| into.copy_from_slice(&held.bytes[..head]));
-        relay_now(switch, &mut self.links, at, from, (header, &held.bytes[head..], Marks::default()), broken);
+        relay_held(switch, &mut self.links, at, (from, &held.bytes), broken);
         true
     }
 
@@ -135,10 +152,34 @@ impl Node {
         let Some(Some(port)) = ports.get_mut(to) else { return false };
         let emulator = port.link.as_mut().and_then(|link| link.to_station.as_mut());
         let Some(held) = emulator.and_then(|emulator| emulator.take(at)) else { return false };
-        let (header, payload) = held.bytes.split_at(held.bytes.len().min(HEAD_BYTES_MAX));
-        let range = 0..held.bytes.len();
-        let out = Outgoing { new: &[], header, payload, range, marks: Marks::default(), tag: held.tag };
-        pass(port, &mut self.links, scratch, &out, broken);
+        pass_held(port, &mut self.links, scratch, (&held.bytes, held.tag), broken);
         true
     }
+}
+
+/// Lets the switch decide about a frame that has arrived at its end of a link.
+pub(super) fn relay_held(
+    switch: &mut Switch,
+    links: &mut Links,
+    at: Instant,
+    (from, bytes): (usize, &[u8]),
+    broken: &mut Broken,
+) {
+    let head = bytes.len().min(HEAD_BYTES_MAX);
+    let header = Header::new(bytes.len(), |into| into.copy_from_slice(&bytes[..head]));
+    relay_now(switch, links, at, from, (header, &bytes[head..], Marks::default()), broken);
+}
+
+/// Passes a frame that has arrived at the station's end of a link.
+pub(super) fn pass_held(
+    port: &mut Port,
+    links: &mut Links,
+    scratch: &mut Vec<u8>,
+    (bytes, tag): (&[u8], Option<u16>),
+    broken: &mut Broken,
+) {
+    let (header, payload) = bytes.split_at(bytes.len().min(HEAD_BYTES_MAX));
+    let range = 0..bytes.len();
+    let out = Outgoing { new: &[], header, payload, range, marks: Marks::default(), tag };
+    pass(port, links, scratch, &out, broken);
 }

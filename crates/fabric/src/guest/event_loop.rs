@@ -491,8 +491,9 @@ impl Sources for Waits<'_> {
         let Links { receivers, senders, hot, .. } = &mut *self.links;
         // An error is a violation of the ring's protocol. Ignore it here, because the next use of the ring returns it again.
         let mut readable = |link: &usize| {
-            let Receiver { ring, backpressure, .. } = &mut receivers[*link];
+            let Receiver { ring, backpressure, waits_for_card, .. } = &mut receivers[*link];
             match backpressure.waits_for() {
+                _ if *waits_for_card => false,
                 Some((to, _)) => !senders[to].has_backpressure(),
                 None => ring.as_mut().is_some_and(|ring| ring.is_ready().unwrap_or(true)),
             }

@@ -37,10 +37,14 @@ impl Links {
         let Self { receivers, senders, hot, cooled, .. } = self;
         let mut is_quiet = true;
         // A link under back-pressure requests no notification from its own partner, because the guest will not receive from it yet.
-        // The guest waits for the partner without an empty buffer, which sends a notification when it has one.
+        // The guest waits for the partner without an empty buffer, which sends a notification when it has one. A guest whose card has no
+        // room waits for the card's wire, and the switch knows when that is free.
         hot.retain(|link| {
-            let Receiver { ring, backpressure, is_hot, .. } = &mut receivers[*link];
-            if !is_quiet || backpressure.waits_for().is_some_and(|(to, _)| senders[to].has_backpressure()) {
+            let Receiver { ring, backpressure, is_hot, waits_for_card, .. } = &mut receivers[*link];
+            if !is_quiet
+                || *waits_for_card
+                || backpressure.waits_for().is_some_and(|(to, _)| senders[to].has_backpressure())
+            {
                 return true;
             }
             // An error is a violation of the protocol, which the next use of the ring reports.

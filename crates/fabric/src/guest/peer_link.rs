@@ -23,7 +23,7 @@ use crate::protocol::message::{GuestDevice, MemberId};
 use crate::protocol::ticket::RingPairId;
 use siga_model::features::DriverFeatures;
 use siga_model::prefix::broadcast;
-use siga_model::topology::{Full, NetworkKind};
+use siga_model::topology::{Full, NetworkKind, Queueing};
 use siga_ring::clock::Ticks;
 use siga_ring::{Consumer, Producer, Retainer, Violation, WakeFd};
 use siga_stack::link::frame::Marks;
@@ -66,6 +66,7 @@ pub(crate) struct Sender {
     pub(super) ring: Option<Producer>,
     pub(super) outbound: Outbound,
     kind: NetworkKind,
+    queueing: Queueing,
     full: Full,
     features: DriverFeatures,
     pub(super) backlog: VecDeque<(Vec<u8>, Marks)>,
@@ -109,15 +110,16 @@ pub(super) struct SenderCounters {
 
 impl Sender {
     pub(crate) fn new(partner: Partner, place: usize, device: &GuestDevice) -> Self {
-        let GuestDevice { kind, full, features, .. } = *device;
+        let GuestDevice { kind, full, features, queueing, .. } = *device;
         Self {
             partner,
             device: place,
             hosts: Vec::new(),
             pair: None,
             ring: None,
-            outbound: device::halves(kind).0,
+            outbound: device::outbound(kind, queueing),
             kind,
+            queueing,
             full,
             features,
             backlog: VecDeque::new(),
@@ -141,7 +143,7 @@ impl Sender {
     pub(crate) fn attach(&mut self, pair: RingPairId, mut ring: Producer) {
         self.detach();
         convert::prepare(&mut ring, self.features, self.kind);
-        self.outbound = device::halves(self.kind).0;
+        self.outbound = device::outbound(self.kind, self.queueing);
         (self.pair, self.ring) = (Some(pair), Some(ring));
         (self.is_quiesced, self.asked, self.is_dirty, self.awaited) = (false, false, true, 0);
     }
@@ -453,6 +455,8 @@ pub(crate) struct Receiver {
     /// True if the receiver's ring is polled. If false, the receiver has requested a notification or has no ring.
     pub(crate) is_hot: bool,
     pub(crate) backpressure: Backpressure,
+    /// True if the card takes no frames from this guest, because an output queue is full.
+    pub(super) waits_for_card: bool,
     pub(crate) last_traffic: Ticks,
     pub(crate) malformed: u64,
     /// How many frames the link had sent and received at the last idle check that found traffic. `last_look` is the time of that
@@ -475,6 +479,7 @@ impl Receiver {
             broadcasts: device.addresses.iter().filter_map(|own| broadcast(*own)).collect(),
             is_hot: false,
             backpressure: Backpressure::default(),
+            waits_for_card: false,
             last_traffic: Ticks(0),
             malformed: 0,
             traffic_seen: 0,
@@ -499,7 +504,7 @@ impl Receiver {
         if let Some(ring) = self.ring.take() {
             counters::add(&mut self.past, &counters::consumer_counters(&ring.counters()));
         }
-        (self.is_hot, self.backpressure) = (false, Backpressure::default());
+        (self.is_hot, self.backpressure, self.waits_for_card) = (false, Backpressure::default(), false);
         self.wake_fd.take()
     }
 

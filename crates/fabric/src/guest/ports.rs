@@ -111,6 +111,8 @@ impl Node {
             flood: Flood::new(switch.flood_per_second()),
             assigning,
             link: None,
+            card: None,
+            output: None,
             counters: PortCounters::default(),
         };
         added.set_link(&added.settings.link.clone(), self.clock.instant(now));
@@ -175,8 +177,10 @@ impl Node {
         let own = Sources::new(&prefixes, &[]).map_err(|error| Error::usage(format!("addresses: {error:?}")))?;
         let agreed = self.config.devices.first().map(|device| convert::agreed(device.features, device.kind));
         let Some((switch, agreed)) = self.switch.as_mut().zip(agreed) else { return Ok(()) };
-        let before = switch.port_of_link(link).and_then(|at| switch.take_port(at));
-        let (counters, emulators) = before.map(|port| (port.counters, port.link)).unwrap_or_default();
+        let place = switch.port_of_link(link);
+        let before = place.and_then(|at| switch.take_port(at));
+        let (counters, emulators, output) =
+            before.map(|port| (port.counters, port.link, port.output)).unwrap_or_default();
         let guard = Guard { mac: port.settings.mac, sources, own, is_router: port.is_router };
         let mut added = Port {
             label: member.id.to_string(),
@@ -191,10 +195,20 @@ impl Node {
             flood: Flood::new(switch.flood_per_second()),
             assigning: None,
             link: emulators,
+            card: None,
+            output,
             counters,
         };
-        added.set_link(&port.settings.link, self.clock.instant(self.clock.now()));
-        switch.add_port(added);
+        let now = self.clock.instant(self.clock.now());
+        added.set_link(&port.settings.link, now);
+        let at = match place {
+            Some(at) => {
+                switch.put_port(at, added);
+                at
+            }
+            None => switch.add_port(added),
+        };
+        switch.attach_card(at, port.full, now);
         Ok(())
     }
 

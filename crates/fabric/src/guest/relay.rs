@@ -4,9 +4,9 @@
 //! not agree to a frame's marks, the frame is cut and its checksum is filled in. `ports.rs` adds and removes the ports.
 
 use super::Node;
-use super::emulated;
 use super::peer_link::{Links, Receiver};
-use crate::device::Inside;
+use super::{carded, emulated};
+use crate::device::{Inside, qdio};
 use crate::limits::RECEIVE_AT_ONCE_MAX;
 use crate::protocol::message::Loss;
 use crate::switch::assigning;
@@ -225,7 +225,7 @@ pub(super) fn send<P: Payload + ?Sized>(
     if switch.capture.is_some() {
         capture(switch, (at, to, Direction::Out), header, payload, "");
     }
-    let Switch { ports, cutter, scratch, pieces, relayed_bytes, .. } = switch;
+    let Switch { ports, cards, cutter, scratch, pieces, relayed_bytes, .. } = switch;
     let port = ports.get_mut(to)?.as_mut()?;
     if Switch::is_of_other_server(port, header, &decision) {
         port.counters.drops.count(DropReason::OtherServer);
@@ -238,6 +238,12 @@ pub(super) fn send<P: Payload + ?Sized>(
     *relayed_bytes = relayed_bytes.wrapping_add(header.frame_bytes() as u64);
     let tag = port.tag(decision.vlan, decision.priority);
     if port.link.is_some() && emulated::hold_to_station(port, cutter, at, (header, payload, marks), tag) {
+        return None;
+    }
+    let card = port.card.filter(|card| decision.card != Some(*card)).and_then(|card| cards.get_mut(card));
+    if let Some(card) = card
+        && carded::hold_to_guest((&mut *port, to), (card, cutter), at, (header, payload, marks), tag)
+    {
         return None;
     }
     let agreed = port.agreed;
@@ -328,7 +334,10 @@ pub(super) fn take(
     let mut count = 0;
     let mut failed = None;
     switch.pieces = 0;
-    while count + switch.pieces < RECEIVE_AT_ONCE_MAX && links.receivers[link].backpressure.waits_for().is_none() {
+    while count + switch.pieces < RECEIVE_AT_ONCE_MAX
+        && links.receivers[link].backpressure.waits_for().is_none()
+        && !links.receivers[link].waits_for_card
+    {
         let frame = match ring.next_frame() {
             Ok(Some(frame)) => frame,
             Ok(None) => break,
@@ -344,6 +353,14 @@ pub(super) fn take(
         let header = Header::new(part.len, |into| frame.copy_to(part.at, into));
         let head = header.bytes().len();
         let rest = Rest { frame: &frame, at: part.at + head, len: part.len - head };
+        if !switch.cards.is_empty() {
+            let place = qdio::place(frame.tag());
+            let is_held = carded::hold_from_guest(switch, (at, from), place, (&header, &rest, part.marks));
+            links.receivers[link].waits_for_card = switch.is_held(from);
+            if is_held {
+                continue;
+            }
+        }
         let sent = relay(switch, links, at, from, (header, &rest, part.marks), broken);
         if let Some(to) = sent {
             let backpressure = &mut links.receivers[link].backpressure;
@@ -353,7 +370,7 @@ pub(super) fn take(
             }
         }
     }
-    if links.receivers[link].backpressure.waits_for().is_some() {
+    if links.receivers[link].backpressure.waits_for().is_some() || links.receivers[link].waits_for_card {
         ring.give_back();
     }
     links.receivers[link].ring = Some(ring);

@@ -16,15 +16,15 @@ use siga_model::mac::Mac;
 use siga_model::name::Name;
 use siga_model::topology::sources::{self, SourceList};
 use siga_model::topology::{
-    Device, Full, KernelPort, Mirror, NetworkKind, Nic, PortLink, PortSettings, Route, Switch, TcpSettings, TcpTo,
-    Topology,
+    Device, Full, KernelPort, Mirror, NetworkKind, Nic, PortLink, PortSettings, Queueing, Route, Switch, TcpSettings,
+    TcpTo, Topology,
 };
 use siga_model::waiting::Waiting;
 use std::fmt;
 use std::net::IpAddr;
 
 /// The version of the protocol: of all messages of this crate. Both ends of a channel must use the same version.
-pub const PROTOCOL: u32 = 14;
+pub const PROTOCOL: u32 = 15;
 
 /// The name of a member of a network: one device of one guest.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -63,6 +63,9 @@ pub struct MemberPort {
     pub mtu: u16,
     /// True if the guest forwards packets.
     pub is_router: bool,
+    /// What happens to a frame of the device for which the card's output queue has no room.
+    #[serde(default)]
+    pub full: Full,
 }
 
 impl Member {
@@ -71,7 +74,12 @@ impl Member {
         let id = MemberId { guest: guest.clone(), device: device.name.clone() };
         let addresses = device.addresses.iter().map(|own| own.addr()).collect();
         let is_router = topology.guests.get(guest).is_some_and(|guest| guest.forwarding);
-        let port = |settings: &PortSettings| MemberPort { settings: settings.clone(), mtu: device.mtu, is_router };
+        let port = |settings: &PortSettings| MemberPort {
+            settings: settings.clone(),
+            mtu: device.mtu,
+            is_router,
+            full: device.full,
+        };
         let port = device.port.as_ref().map(port);
         Self { id, addresses, sources: sources::of(topology, guest, device), port }
     }
@@ -136,7 +144,9 @@ impl SwitchConfig {
         let switch = network.switch.as_ref()?;
         let (any_protocol, only_v4) = match network.kind {
             NetworkKind::Guestlan { nic: Nic::Hipersockets { .. }, .. } => (false, true),
-            NetworkKind::Guestlan { nic: Nic::Qdio { ethernet }, .. } => (ethernet, false),
+            NetworkKind::Guestlan { nic: Nic::Qdio { ethernet }, .. } | NetworkKind::Qdio { ethernet, .. } => {
+                (ethernet, false)
+            }
             NetworkKind::Vswitch { .. }
             | NetworkKind::Hipersockets { .. }
             | NetworkKind::Vctc { .. }
@@ -176,6 +186,9 @@ pub struct GuestDevice {
     /// The modelled link over which the guest sends on a virtual CTC, or the channel of a real CTC.
     #[serde(default)]
     pub link: Option<OutboundLink>,
+    /// Which output queue of its card the device uses for a frame, on a network of type qdio.
+    #[serde(default)]
+    pub queueing: Queueing,
 }
 
 /// A modelled link in the direction in which a guest sends.
@@ -207,6 +220,12 @@ impl GuestDevice {
             idle_seconds: network.idle_seconds,
             mac: device.port.as_ref().map(|port| port.mac),
             link,
+            queueing: device
+                .port
+                .as_ref()
+                .and_then(|port| port.card.as_ref())
+                .map(|card| card.queueing)
+                .unwrap_or_default(),
         }
     }
 }

@@ -224,6 +224,19 @@ pub struct MemberStatus {
     pub kernel: Option<KernelStatus>,
     /// What the member has exchanged with the switch by the latest accounting record. `None` if the network keeps no accounts.
     pub account: Option<Traffic>,
+    /// The settings of a guest's device. `None` for a port that leads to the kernel.
+    pub device: Option<DeviceStatus>,
+}
+
+/// The settings of a guest's device that the port of the switch does not have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceStatus {
+    /// The number of buffers of the device's inbound ring.
+    pub buffer_count: u16,
+    /// True if the guest forwards packets.
+    pub is_router: bool,
+    /// True if the guest leaves out checksums, so that a card has to fill them in.
+    pub checksums_by_card: bool,
 }
 
 /// The status of a port that leads to the kernel.

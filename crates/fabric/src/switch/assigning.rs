@@ -167,7 +167,8 @@ pub(crate) fn split(frame: &[u8], to: usize, vlan: u16) -> (Header, Vec<u8>, Dec
         into.copy_from_slice(&frame[..into.len()]);
         head = into.len();
     });
-    let decision = Decision { target: Target::One(to), vlan, priority: 0, large_header_bytes: 0, is_own: true };
+    let decision =
+        Decision { target: Target::One(to), vlan, priority: 0, large_header_bytes: 0, card: None, is_own: true };
     (header, frame[head..].to_vec(), decision)
 }
 
@@ -223,6 +224,8 @@ mod tests {
             flood: Flood::new(1_000_000),
             assigning,
             link: None,
+            card: None,
+            output: None,
             counters: PortCounters::default(),
         });
         switch
@@ -243,7 +246,8 @@ mod tests {
             into.copy_from_slice(&frame[..into.len()]);
             head = into.len();
         });
-        let decision = Decision { target: Target::All, vlan, priority: 0, large_header_bytes: 0, is_own: false };
+        let decision =
+            Decision { target: Target::All, vlan, priority: 0, large_header_bytes: 0, card: None, is_own: false };
         let question = switch.question(0, &header, &decision)?;
         let marks = Marks { checksum_unfilled: true, segment_bytes: 0 };
         Some(switch.answers((at, 0), question, (&header, &frame[head..], marks)).len())

@@ -1,8 +1,7 @@
 //! The modelled link between a port of a switch and its station.
 
 use crate::counters::Counters;
-use crate::emulator::Emulator;
-use siga_model::link::Link;
+use crate::emulator::{Emulator, set};
 use siga_model::topology::PortLink;
 use siga_stack::time::Instant;
 
@@ -14,7 +13,7 @@ pub(crate) struct Emulators {
 }
 
 impl Emulators {
-    /// Makes the emulators of a link, or changes their settings. Frames on a direction that has no link any more are lost.
+    /// Makes the emulators of a link, or changes their settings.
     pub(crate) fn set(&mut self, link: &PortLink, at: Instant) {
         set(&mut self.from_station, (link.from_station.as_ref(), 0), at);
         set(&mut self.to_station, (link.to_station.as_ref(), 1), at);
@@ -39,13 +38,5 @@ impl Emulators {
             let Some(own) = own else { continue };
             own.add_to(direction, counters);
         }
-    }
-}
-
-fn set<T: Clone>(emulator: &mut Option<Emulator<T>>, (link, stream): (Option<&Link>, u64), at: Instant) {
-    match (emulator.as_mut(), link) {
-        (Some(old), Some(link)) => old.set(link.clone(), at),
-        (None, Some(link)) => *emulator = Some(Emulator::new(link.clone(), stream)),
-        (_, None) => *emulator = None,
     }
 }

@@ -1,6 +1,7 @@
 //! A port of a switch.
 
 use super::assigning::Assigning;
+use super::card::Output;
 use super::drops::Drops;
 use super::flood::Flood;
 use super::guard::Guard;
@@ -45,6 +46,10 @@ pub(crate) struct Port {
     pub(crate) assigning: Option<Box<Assigning>>,
     /// The modelled link between the port and its station.
     pub(crate) link: Option<Box<Emulators>>,
+    /// The number of the card between the port and its guest.
+    pub(crate) card: Option<usize>,
+    /// The output queues of the guest at this card.
+    pub(crate) output: Option<Box<Output>>,
     pub(crate) counters: PortCounters,
 }
 
@@ -67,8 +72,11 @@ impl Port {
         self.kernel_port.as_ref() == Some(name)
     }
 
-    /// Changes the modelled link of the port.
+    /// Changes the modelled link of the port. The link of a port with a card belongs to the card.
     pub(crate) fn set_link(&mut self, link: &PortLink, at: Instant) {
+        if self.settings.card.is_some() {
+            return;
+        }
         let mut emulators = self.link.take().unwrap_or_default();
         emulators.set(link, at);
         self.link = Some(emulators).filter(|emulators| emulators.is_there());
@@ -120,6 +128,9 @@ impl Port {
         }
         if let Some(link) = &self.link {
             link.add_to(&mut counters);
+        }
+        if let Some(output) = &self.output {
+            output.add_to(&mut counters);
         }
         counters
     }

@@ -14,7 +14,7 @@ use siga_stack::wire::address::Prefix;
 
 const BROADCAST: [u8; 6] = [0xff; 6];
 const AT: Instant = Instant::from_ns(1_000_000_000);
-const CONFIG: SwitchConfig =
+pub(super) const CONFIG: SwitchConfig =
     SwitchConfig { any_protocol: true, only_v4: false, flood_per_second: 1_000_000, accounting: false };
 
 fn mac(station: u8) -> [u8; 6] {
@@ -27,7 +27,7 @@ fn prefix(text: &str) -> Prefix {
 }
 
 /// The port of station `station`, whose addresses end with its number.
-fn port(station: u8, protection: Protection, vlan: PortVlan) -> Port {
+pub(super) fn port(station: u8, protection: Protection, vlan: PortVlan) -> Port {
     let own = [prefix(&format!("10.0.0.{station}/32")), prefix(&format!("fd00::{station}/128"))];
     let mac = Mac(mac(station));
     Port {
@@ -42,6 +42,7 @@ fn port(station: u8, protection: Protection, vlan: PortVlan) -> Port {
             isolated: false,
             promiscuous: false,
             link: PortLink::default(),
+            card: None,
         },
         guard: Guard {
             mac,
@@ -55,6 +56,8 @@ fn port(station: u8, protection: Protection, vlan: PortVlan) -> Port {
         flood: Flood::new(CONFIG.flood_per_second),
         assigning: None,
         link: None,
+        card: None,
+        output: None,
         counters: PortCounters::default(),
     }
 }

@@ -3,8 +3,8 @@
 use super::file::{AccessWord, DeviceEntry, File, GuestEntry, NetworkEntry, RouteEntry, Type};
 use super::tcp::tcp_settings;
 use super::{
-    Access, Device, Guest, Network, NetworkKind, PortLink, Route, TcpTo, Topology, assigned, joined, sources, switched,
-    switched_kind,
+    Access, Device, Guest, Network, NetworkKind, PortLink, Route, TcpTo, Topology, assigned, joined, osa, sources,
+    switched, switched_kind,
 };
 use crate::error::{Error, Result};
 use crate::limits;
@@ -82,7 +82,9 @@ fn network(entry: &NetworkEntry, guests: &BTreeMap<Name, GuestEntry>) -> Result<
         Type::Vctc => NetworkKind::Vctc { buffer: block_bytes(entry)? },
         Type::Ctc => NetworkKind::Ctc { buffer: block_bytes(entry)? },
         Type::Guestlan | Type::Vswitch => switched_kind::kind(entry)?,
+        Type::Qdio => osa::kind(entry)?,
     };
+    osa::check_cards(entry, kind)?;
     let switch = switched::switch(entry, kind, |name| guests.contains_key(name))?;
     let access = match entry.access {
         AccessWord::Open => {
@@ -216,7 +218,7 @@ fn device(guest: &Name, place: usize, entry: DeviceEntry, networks: Networks<'_>
     let addresses = entry.addresses.iter().map(|own| own_address(own)).collect::<Result<Vec<_>>>().map_err(at)?;
     let mtu = mtu(entry.mtu, kind, &addresses).map_err(at)?;
     // A value outside the range is clamped, not refused, as in z/VM.
-    let buffer_count = entry.buffer_count.map_or(limits::BUFFER_COUNT_DEFAULT, |count| {
+    let buffer_count = entry.buffer_count.map_or(kind.buffer_count_default(), |count| {
         u16::try_from(count).unwrap_or(u16::MAX).clamp(limits::BUFFER_COUNT_MIN, limits::BUFFER_COUNT_MAX)
     });
     let port = switched::device_port(network, &entry, written, &addresses).map_err(at)?;
@@ -330,7 +332,7 @@ fn members_fit(topology: &Topology) -> Result<()> {
         match network.kind {
             NetworkKind::Hipersockets { .. } => bounded("devices", count, limits::MEMBERS_MAX).map_err(at)?,
             // `switched::assign_addresses` has counted the ports.
-            NetworkKind::Guestlan { .. } | NetworkKind::Vswitch { .. } => {}
+            NetworkKind::Guestlan { .. } | NetworkKind::Vswitch { .. } | NetworkKind::Qdio { .. } => {}
             NetworkKind::Vctc { .. } | NetworkKind::Ctc { .. } => {
                 bounded("devices on a CTC", count, 2).map_err(at)?;
                 let mut guests = topology.on(name).map(|(guest, _, _)| guest);

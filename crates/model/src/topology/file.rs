@@ -1,6 +1,6 @@
 //! The keys of a topology file and their types. `check` checks the values.
 
-use super::{Full, PortLink, Restart};
+use super::{Full, OsaWire, PortLink, Restart};
 use crate::error::{Error, Result};
 use crate::features::DriverFeatures;
 use crate::limits::TOPOLOGY_BYTES_MAX;
@@ -55,6 +55,19 @@ pub(super) struct NetworkEntry {
     pub(super) port: Vec<PortEntry>,
     #[serde(default)]
     pub(super) uplink: Vec<UplinkEntry>,
+    pub(super) wire: Option<OsaWire>,
+    #[serde(default)]
+    pub(super) card: Vec<CardEntry>,
+}
+
+/// An OSA-Express adapter that guests can share.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CardEntry {
+    pub(super) name: Name,
+    pub(super) wire: Option<OsaWire>,
+    #[serde(default, deserialize_with = "link")]
+    pub(super) link: PortLink,
 }
 
 /// A network namespace that joins a switched network.
@@ -123,6 +136,7 @@ pub(super) enum Type {
     Ctc,
     Guestlan,
     Vswitch,
+    Qdio,
 }
 
 impl Type {
@@ -133,6 +147,7 @@ impl Type {
             Self::Ctc => "ctc",
             Self::Guestlan => "guestlan",
             Self::Vswitch => "vswitch",
+            Self::Qdio => "qdio",
         }
     }
 }
@@ -189,6 +204,8 @@ pub(super) struct DeviceEntry {
     pub(super) promiscuous: bool,
     #[serde(default, deserialize_with = "link")]
     pub(super) link: PortLink,
+    pub(super) card: Option<Name>,
+    pub(super) priority_queueing: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]

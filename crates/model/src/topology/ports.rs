@@ -113,7 +113,7 @@ impl Topology {
         let known = known.ok_or_else(|| Error::usage(format!("the topology has no network {network}")))?;
         if known.switch.is_none() {
             return Err(Error::usage(format!("network {network} has no switch, so it has no ports"))
-                .hint("networks of type guestlan and vswitch have a switch"));
+                .hint("networks of type guestlan, vswitch and qdio have a switch"));
         }
         let is_device_of =
             |port: &SwitchPort<'_>| matches!(port, SwitchPort::Device(guest, _) if guest.as_str() == name);
@@ -158,7 +158,19 @@ impl Topology {
                 from_station: link(link_from_station, &before.link.from_station)?,
                 to_station: link(link_to_station, &before.link.to_station)?,
             },
+            card: before.card.clone(),
         })
+    }
+
+    /// Returns the labels and settings of the other ports that share the card of a port.
+    pub fn others_of_card(&self, network: &Name, label: &str) -> Vec<(String, PortSettings)> {
+        let ports = || {
+            let settings = |port: SwitchPort<'_>| Some((port.label(), port.settings()?.clone()));
+            self.ports(network).filter_map(settings)
+        };
+        let name_of = |settings: &PortSettings| settings.card.as_ref().and_then(|card| card.name.clone());
+        let card = ports().find(|(other, _)| other == label).and_then(|(_, settings)| name_of(&settings));
+        ports().filter(|(other, settings)| other != label && card.is_some() && name_of(settings) == card).collect()
     }
 
     /// Replaces the settings of the port with this label. Does nothing if there is no such port.

@@ -5,8 +5,9 @@ use super::assigned::{self, Assigned};
 use super::check::{bounded, own_address, refuse, within};
 use super::file::{DeviceEntry, NetworkEntry, PortEntry, Protect, UplinkEntry};
 use super::joined;
+use super::osa;
 use super::ports::PortLink;
-use super::{Access, Device, Guest, Network, NetworkKind, Restart, Topology, check};
+use super::{Access, Card, Device, Guest, Network, NetworkKind, Restart, Topology, check};
 use crate::error::{Error, Result};
 use crate::limits;
 use crate::mac::Mac;
@@ -119,6 +120,9 @@ pub struct PortSettings {
     pub promiscuous: bool,
     /// The modelled link between the port and its station.
     pub link: PortLink,
+    /// The card between the port and its guest, on a network of type qdio. The link is that of the card.
+    #[serde(default)]
+    pub card: Option<Card>,
 }
 
 /// The VLANs of a port.
@@ -210,19 +214,19 @@ pub(super) fn switch(
             (!entry.port.is_empty(), "port"),
             (!entry.uplink.is_empty(), "uplink"),
         ] {
-            refuse(is_there, key, "only networks of type guestlan and vswitch have this key")?;
+            refuse(is_there, key, "only networks of type guestlan, vswitch and qdio have this key")?;
         }
         return Ok(None);
     }
-    let is_vswitch = matches!(kind, NetworkKind::Vswitch { .. });
-    refuse(entry.accounting.is_some() && is_vswitch, "accounting", "only networks of type guestlan have this key")?;
+    let is_guestlan = matches!(kind, NetworkKind::Guestlan { .. });
+    refuse(entry.accounting.is_some() && !is_guestlan, "accounting", "only networks of type guestlan have this key")?;
     let maxconn = entry.maxconn;
     if let Some(most) = maxconn {
         within(format_args!("maxconn = {most}"), most, 1..=limits::MAXCONN_MAX)?;
     }
     let owner = entry.owner.clone().filter(|owner| owner.as_str() != "SYSTEM");
     if let Some(owner) = &owner {
-        refuse(is_vswitch, "owner", "the owner of a vswitch is always SYSTEM")?;
+        refuse(!is_guestlan, "owner", "the owner of a network of type vswitch or qdio is always SYSTEM")?;
         if !is_guest(owner) {
             let message = format!("`owner` is guest {owner}, but the topology has no guest with this name");
             return Err(Error::usage(message).hint("use the name of a guest, or SYSTEM"));
@@ -263,11 +267,11 @@ pub(super) fn ports(entry: &NetworkEntry, kind: NetworkKind, access: &Access) ->
             ports.push(port);
         }
     }
-    let vswitch = matches!(kind, NetworkKind::Vswitch { .. });
+    let is_guestlan = matches!(kind, NetworkKind::Guestlan { .. });
     refuse(
-        !entry.uplink.is_empty() && !vswitch,
+        !entry.uplink.is_empty() && is_guestlan,
         "uplink",
-        "a network of type guestlan has no uplink; use type = \"vswitch\"",
+        "a network of type guestlan has no uplink; use type = \"vswitch\" or \"qdio\"",
     )?;
     bounded("uplinks", entry.uplink.len(), limits::UPLINKS_MAX)?;
     for (rank, written) in entry.uplink.iter().enumerate() {
@@ -413,14 +417,15 @@ pub(super) fn device_port(
             (entry.isolated.is_some(), "isolated"),
             (entry.promiscuous, "promiscuous"),
         ] {
-            refuse(is_there, key, "only devices on networks of type guestlan and vswitch have this key")?;
+            refuse(is_there, key, "only devices on networks of type guestlan, vswitch and qdio have this key")?;
         }
         let is_hipersockets = matches!(network.kind, NetworkKind::Hipersockets { .. });
-        let words = "only devices on networks of type vctc, ctc, guestlan and vswitch have this key";
+        let words = "only devices on networks of type vctc, ctc, guestlan, vswitch and qdio have this key";
         refuse(is_hipersockets && entry.link != PortLink::default(), "link", words)?;
         return Ok(None);
     }
     only_v4_on_hipersockets(network.kind, addresses)?;
+    let (card, of_card) = osa::card_of(network, written, entry)?.unzip();
     let asked = Asked {
         mac: entry.mac,
         vlan: entry.vlan,
@@ -429,9 +434,9 @@ pub(super) fn device_port(
         isolated: entry.isolated,
         promiscuous: entry.promiscuous,
         protection: None,
-        link: &entry.link,
+        link: of_card.as_ref().unwrap_or(&entry.link),
     };
-    settings(written, network.kind, asked).map(Some)
+    Ok(Some(PortSettings { card, ..settings(written, network.kind, asked)? }))
 }
 
 fn settings(network: &NetworkEntry, kind: NetworkKind, asked: Asked<'_>) -> Result<PortSettings> {
@@ -466,12 +471,18 @@ fn settings(network: &NetworkEntry, kind: NetworkKind, asked: Asked<'_>) -> Resu
         isolated: asked.isolated.or(network.isolation).unwrap_or(false),
         promiscuous: asked.promiscuous,
         link: asked.link.clone(),
+        card: None,
     })
 }
 
 /// Returns true if a network carries frames of any protocol and has VLANs.
 pub(super) fn works_at_layer_2(kind: NetworkKind) -> bool {
-    matches!(kind, NetworkKind::Vswitch { .. } | NetworkKind::Guestlan { nic: Nic::Qdio { ethernet: true }, .. })
+    matches!(
+        kind,
+        NetworkKind::Vswitch { .. }
+            | NetworkKind::Qdio { ethernet: true, .. }
+            | NetworkKind::Guestlan { nic: Nic::Qdio { ethernet: true }, .. }
+    )
 }
 
 fn only_v4_on_hipersockets(kind: NetworkKind, addresses: &[IpNet]) -> Result<()> {
@@ -548,7 +559,7 @@ pub(super) fn add_switches(topology: &mut Topology) -> Result<()> {
             network: name.clone(),
             addresses: Vec::new(),
             mtu: u16::try_from(network.kind.mtu_max()).unwrap_or(u16::MAX),
-            buffer_count: limits::BUFFER_COUNT_DEFAULT,
+            buffer_count: network.kind.switch_buffer_count(),
             full: super::Full::Pending,
             port: None,
             link: PortLink::default(),

@@ -9,10 +9,7 @@ use crate::limits;
 /// Returns the kind of a switched network.
 pub(super) fn kind(entry: &NetworkEntry) -> Result<NetworkKind> {
     refuse(entry.buffer.is_some(), "buffer", "only networks of type vctc and ctc have this key")?;
-    let mtu = |most: u32| {
-        let mtu = entry.mtu.unwrap_or(limits::QDIO_MTU_DEFAULT);
-        within(format_args!("an MTU of {mtu} bytes"), mtu, limits::MTU_IPV4_MIN..=most).map(|()| mtu)
-    };
+    let mtu = |most: u32| mtu(entry, limits::QDIO_MTU_DEFAULT, most);
     let nic = entry.nic.as_deref();
     let layer = entry.layer.as_deref();
     if entry.kind == Type::Vswitch {
@@ -31,17 +28,25 @@ pub(super) fn kind(entry: &NetworkEntry) -> Result<NetworkKind> {
         }
         "qdio" => {
             refuse(entry.frame.is_some(), "frame", "a guestlan with nic = \"qdio\" has the key `mtu` instead")?;
-            let ethernet = match layer.unwrap_or("ethernet") {
-                "ethernet" => true,
-                "ip" => false,
-                other => {
-                    return Err(
-                        Error::usage(format!("unknown value: layer = {other:?}")).hint("use \"ethernet\" or \"ip\"")
-                    );
-                }
-            };
+            let ethernet = is_ethernet(layer.unwrap_or("ethernet"))?;
             Ok(NetworkKind::Guestlan { nic: Nic::Qdio { ethernet }, mtu: mtu(limits::GUESTLAN_QDIO_MTU_MAX)? })
         }
         other => Err(Error::usage(format!("unknown value: nic = {other:?}")).hint("use \"qdio\" or \"hipersockets\"")),
+    }
+}
+
+/// Reads the MTU of a switched network. `usual` is its value if the file gives none.
+pub(super) fn mtu(entry: &NetworkEntry, usual: u32, most: u32) -> Result<u32> {
+    refuse(entry.buffer.is_some(), "buffer", "only networks of type vctc and ctc have this key")?;
+    let mtu = entry.mtu.unwrap_or(usual);
+    within(format_args!("an MTU of {mtu} bytes"), mtu, limits::MTU_IPV4_MIN..=most).map(|()| mtu)
+}
+
+/// Reads the layer at which a network works. Returns true for layer 2.
+pub(super) fn is_ethernet(layer: &str) -> Result<bool> {
+    match layer {
+        "ethernet" => Ok(true),
+        "ip" => Ok(false),
+        other => Err(Error::usage(format!("unknown value: layer = {other:?}")).hint("use \"ethernet\" or \"ip\"")),
     }
 }

@@ -212,7 +212,12 @@ fn a_virtual_ctc_has_one_modelled_link_at_most() {
     assert!(device.link.from_station.is_some() && device.link.from_station == device.link.to_station);
     for (one, other, kind, part) in [
         (link, ", link = { to_station = \"loss=1%\" }", "vctc", "both devices of a CTC have a modelled link"),
-        (link, "", "hipersockets", "only devices on networks of type vctc, ctc, guestlan and vswitch have this key"),
+        (
+            link,
+            "",
+            "hipersockets",
+            "only devices on networks of type vctc, ctc, guestlan, vswitch and qdio have this key",
+        ),
         (", link = \"rate=0bit\"", "", "vctc", "write a rate"),
         (", link = \"loss=1%\"", "", "ctc", "only the settings rate and latency"),
         (link, link, "ctc", "both devices of a CTC have a modelled link"),

@@ -9,6 +9,7 @@
 use super::PathKind;
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
+use siga_model::limits;
 use std::fmt;
 use std::str::FromStr;
 
@@ -31,6 +32,15 @@ pub enum Medium {
     GuestlanQdio,
     /// A virtual switch.
     Vswitch,
+    /// OSA-Express adapters for 1000Base-T, whose wires are modelled.
+    #[serde(rename = "qdio-1000base-t")]
+    Qdio1000BaseT,
+    /// OSA-Express adapters for Gigabit Ethernet, whose wires are modelled.
+    #[serde(rename = "qdio-1gbe")]
+    Qdio1Gbe,
+    /// OSA-Express adapters for 10 Gigabit Ethernet, whose wires are modelled.
+    #[serde(rename = "qdio-10gbe")]
+    Qdio10Gbe,
 }
 
 impl Medium {
@@ -41,7 +51,15 @@ impl Medium {
 
     /// Returns true if a switch connects the stations of the network.
     pub fn is_switched(self) -> bool {
-        matches!(self, Self::GuestlanHipers | Self::GuestlanQdio | Self::Vswitch)
+        match self {
+            Self::Hipersockets | Self::Vctc | Self::Ctc => false,
+            Self::GuestlanHipers
+            | Self::GuestlanQdio
+            | Self::Vswitch
+            | Self::Qdio1000BaseT
+            | Self::Qdio1Gbe
+            | Self::Qdio10Gbe => true,
+        }
     }
 }
 
@@ -98,7 +116,7 @@ const fn both(medium: Medium, attach: Attach) -> [GuestPath; 2] {
 
 impl GuestPath {
     /// All paths over siga's own network, in the order of help texts.
-    pub const ALL: [Self; 28] = {
+    pub const ALL: [Self; 40] = {
         let kinds = [
             both(Medium::Hipersockets, Attach::Embedded),
             both(Medium::Vctc, Attach::Embedded),
@@ -114,8 +132,14 @@ impl GuestPath {
             both(Medium::Vswitch, Attach::Iucv),
             both(Medium::Vswitch, Attach::Mixed),
             both(Medium::Vswitch, Attach::Netns),
+            both(Medium::Qdio1000BaseT, Attach::Embedded),
+            both(Medium::Qdio1Gbe, Attach::Embedded),
+            both(Medium::Qdio10Gbe, Attach::Embedded),
+            both(Medium::Qdio1000BaseT, Attach::Iucv),
+            both(Medium::Qdio1Gbe, Attach::Iucv),
+            both(Medium::Qdio10Gbe, Attach::Iucv),
         ];
-        let mut all = [kinds[0][0]; 28];
+        let mut all = [kinds[0][0]; 40];
         let mut at = 0;
         while at < all.len() {
             all[at] = kinds[at / 2][at % 2];
@@ -160,6 +184,18 @@ impl GuestPath {
             (Medium::Vswitch, true, Attach::Mixed) => "vswitch-routed-mixed",
             (Medium::Vswitch, false, Attach::Netns) => "vswitch-netns",
             (Medium::Vswitch, true, Attach::Netns) => "vswitch-routed-netns",
+            (Medium::Qdio1000BaseT, false, Attach::Iucv) => "qdio-1000base-t-iucv",
+            (Medium::Qdio1000BaseT, true, Attach::Iucv) => "qdio-1000base-t-routed-iucv",
+            (Medium::Qdio1000BaseT, false, _) => "qdio-1000base-t",
+            (Medium::Qdio1000BaseT, true, _) => "qdio-1000base-t-routed",
+            (Medium::Qdio1Gbe, false, Attach::Iucv) => "qdio-1gbe-iucv",
+            (Medium::Qdio1Gbe, true, Attach::Iucv) => "qdio-1gbe-routed-iucv",
+            (Medium::Qdio1Gbe, false, _) => "qdio-1gbe",
+            (Medium::Qdio1Gbe, true, _) => "qdio-1gbe-routed",
+            (Medium::Qdio10Gbe, false, Attach::Iucv) => "qdio-10gbe-iucv",
+            (Medium::Qdio10Gbe, true, Attach::Iucv) => "qdio-10gbe-routed-iucv",
+            (Medium::Qdio10Gbe, false, _) => "qdio-10gbe",
+            (Medium::Qdio10Gbe, true, _) => "qdio-10gbe-routed",
         }
     }
 
@@ -212,6 +248,15 @@ impl GuestPath {
             (Medium::GuestlanQdio, true, _) => {
                 "siga's network: client, virtual CTC, router, Guest LAN of type QDIO, server"
             }
+            (Medium::Vswitch | Medium::Qdio1000BaseT | Medium::Qdio1Gbe | Medium::Qdio10Gbe, ..) => {
+                self.about_vswitch_or_osa()
+            }
+        }
+    }
+
+    /// Returns the description of a path over a virtual switch or OSA-Express adapters.
+    fn about_vswitch_or_osa(self) -> &'static str {
+        match (self.medium, self.routed, self.attach) {
             (Medium::Vswitch, false, Attach::Embedded) => "siga's network: two guests on a virtual switch",
             (Medium::Vswitch, true, Attach::Embedded) => {
                 "siga's network: client, virtual CTC, router, virtual switch, server"
@@ -234,6 +279,41 @@ impl GuestPath {
             (Medium::Vswitch, true, Attach::Netns) => {
                 "siga's network: namespace, virtual switch, router (siga's stack), virtual switch, namespace"
             }
+            (Medium::Qdio1000BaseT, false, Attach::Iucv) => {
+                "siga's network: applications of two guests with OSA-Express adapters for 1000Base-T, over IUCV"
+            }
+            (Medium::Qdio1000BaseT, true, Attach::Iucv) => {
+                "siga's network: the path qdio-1000base-t-routed; client and server are applications of the guests, over IUCV"
+            }
+            (Medium::Qdio1000BaseT, false, _) => "siga's network: two guests with OSA-Express adapters for 1000Base-T",
+            (Medium::Qdio1000BaseT, true, _) => {
+                "siga's network: client, virtual CTC, router, OSA-Express for 1000Base-T, server"
+            }
+            (Medium::Qdio1Gbe, false, Attach::Iucv) => {
+                "siga's network: applications of two guests with OSA-Express adapters for Gigabit Ethernet, over IUCV"
+            }
+            (Medium::Qdio1Gbe, true, Attach::Iucv) => {
+                "siga's network: the path qdio-1gbe-routed; client and server are applications of the guests, over IUCV"
+            }
+            (Medium::Qdio1Gbe, false, _) => "siga's network: two guests with OSA-Express adapters for Gigabit Ethernet",
+            (Medium::Qdio1Gbe, true, _) => {
+                "siga's network: client, virtual CTC, router, OSA-Express for Gigabit Ethernet, server"
+            }
+            (Medium::Qdio10Gbe, false, Attach::Iucv) => {
+                "siga's network: applications of two guests with OSA-Express adapters for 10 Gigabit Ethernet, over IUCV"
+            }
+            (Medium::Qdio10Gbe, true, Attach::Iucv) => {
+                "siga's network: the path qdio-10gbe-routed; client and server are applications of the guests, over IUCV"
+            }
+            (Medium::Qdio10Gbe, false, _) => {
+                "siga's network: two guests with OSA-Express adapters for 10 Gigabit Ethernet"
+            }
+            (Medium::Qdio10Gbe, true, _) => {
+                "siga's network: client, virtual CTC, router, OSA-Express for 10 Gigabit Ethernet, server"
+            }
+            (Medium::Hipersockets | Medium::Vctc | Medium::Ctc | Medium::GuestlanHipers | Medium::GuestlanQdio, ..) => {
+                "siga's network"
+            }
         }
     }
 
@@ -246,6 +326,7 @@ impl GuestPath {
             Medium::Ctc => (least, 32_760),
             Medium::GuestlanQdio => (least, 32_768),
             Medium::Vswitch => (least, 9_000),
+            Medium::Qdio1000BaseT | Medium::Qdio1Gbe | Medium::Qdio10Gbe => (least, limits::OSA_MTU_LAYER_3_MAX),
         }
     }
 
@@ -254,7 +335,12 @@ impl GuestPath {
         match self.medium {
             _ if self.routed => PathKind::VethRouted,
             Medium::Hipersockets | Medium::Vctc | Medium::Ctc => PathKind::Veth,
-            Medium::GuestlanHipers | Medium::GuestlanQdio | Medium::Vswitch => PathKind::Bridge,
+            Medium::GuestlanHipers
+            | Medium::GuestlanQdio
+            | Medium::Vswitch
+            | Medium::Qdio1000BaseT
+            | Medium::Qdio1Gbe
+            | Medium::Qdio10Gbe => PathKind::Bridge,
         }
     }
 

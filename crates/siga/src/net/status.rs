@@ -1,6 +1,6 @@
 //! The status of a network: as text, and as JSON.
 
-use super::{Layout, StatusFormat, guest};
+use super::{StatusFormat, StatusLayout, guest};
 use crate::print;
 use serde_json::json;
 use siga_fabric::client::Client;
@@ -12,13 +12,14 @@ use siga_model::topology::{PortLink, PortVlan, Where};
 use std::fmt::Write;
 
 /// Prints the status of a network.
-pub(super) fn print_status(name: &Name, detail: bool, format: StatusFormat, layout: Layout) -> Result<()> {
-    let detail = detail || layout == Layout::Zvm;
+pub(super) fn print_status(name: &Name, detail: bool, format: StatusFormat, layout: StatusLayout) -> Result<()> {
+    let detail = detail || layout == StatusLayout::Zvm;
     let answers = Client::connect(name)?.request(Request::Status { detail })?;
     print(&match (format, layout) {
         (StatusFormat::Json, _) => format!("{:#}\n", json(name, &answers)),
-        (StatusFormat::Text, Layout::Plain) => text(name, &answers, detail),
-        (StatusFormat::Text, Layout::Zvm) => super::zvm::text(&networks(&answers), &answers),
+        (StatusFormat::Text, StatusLayout::Plain) => text(name, &answers, detail),
+        (StatusFormat::Text, StatusLayout::Zvm) => super::zvm::text(&networks(&answers), &answers),
+        (StatusFormat::Text, StatusLayout::Lsqeth) => super::lsqeth::text(&networks(&answers)),
     })
 }
 

@@ -79,6 +79,8 @@ fn network_text(text: &mut String, network: &Network<'_>, switch: &SwitchStatus,
         NetworkKind::Guestlan { nic: Nic::Hipersockets { .. }, .. } => ("LAN", "HIPERS", "IP"),
         NetworkKind::Guestlan { nic: Nic::Qdio { ethernet: true }, .. } => ("LAN", "QDIO", "ETHERNET"),
         NetworkKind::Guestlan { nic: Nic::Qdio { ethernet: false }, .. } => ("LAN", "QDIO", "IP"),
+        NetworkKind::Qdio { ethernet: true, .. } => ("OSA", "QDIO", "ETHERNET"),
+        NetworkKind::Qdio { ethernet: false, .. } => ("OSA", "QDIO", "IP"),
         NetworkKind::Vswitch { .. }
         | NetworkKind::Hipersockets { .. }
         | NetworkKind::Vctc { .. }

@@ -6,6 +6,7 @@ mod idle;
 mod monitor;
 #[path = "../common/network.rs"]
 mod network;
+mod qdio;
 
 use idle::{are_idle, threads};
 use network::{

@@ -189,6 +189,7 @@ impl World {
             idle_seconds: 60,
             mac: None,
             link: None,
+            queueing: siga_model::topology::Queueing::default(),
         }
     }
 }
