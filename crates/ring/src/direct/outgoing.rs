@@ -143,6 +143,10 @@ impl Lane {
         fence(Ordering::Release);
         couple.own.store(self.at(couple.shape, PRODUCED), self.sending.produced);
         couple.changed();
+        if self.wants_room() {
+            // An earlier request counts from bytes that were published before these. The peer would notify this side too early, and once.
+            self.want_room(couple)?;
+        }
         Ok(len)
     }
 

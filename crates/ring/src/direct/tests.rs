@@ -111,6 +111,25 @@ fn a_program_that_fills_the_buffer_exactly_is_notified_of_room() {
 }
 
 #[test]
+fn bytes_that_a_sender_adds_while_it_waits_for_room_move_its_request() {
+    let ((mut a, wake_a), (mut b, _)) = couples();
+    let (mut to, mut from) = (Lane::bind(&mut a, 0, 1), Lane::bind(&mut b, 0, 1));
+    to.begin(&mut a, 0);
+    assert_eq!((to.send(&mut a, &bytes(0..20)), to.want_room(&mut a)), (Ok(BYTES), Ok(true)));
+    from.look(&mut b).unwrap();
+    from.receive(&mut b, &mut [0; 4]);
+    assert_eq!(to.send(&mut a, &bytes(16..20)), Ok(4));
+    for (read, notified) in [(BYTES / 2 - 1, 0), (1, 1)] {
+        a.declare_asleep();
+        assert_eq!(to.look(&mut a), Ok(false));
+        from.look(&mut b).unwrap();
+        assert_eq!(from.receive(&mut b, &mut vec![0; read]), read);
+        assert_eq!(notifications(&wake_a), notified);
+    }
+    assert_eq!((to.look(&mut a), to.room(&a)), (Ok(true), Ok(BYTES / 2)));
+}
+
+#[test]
 fn a_limit_makes_the_buffer_smaller_also_while_more_bytes_are_unread() {
     let ((mut a, _), (mut b, _)) = couples();
     let (mut to, mut from) = (Lane::bind(&mut a, 0, 1), Lane::bind(&mut b, 0, 1));

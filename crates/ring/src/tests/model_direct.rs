@@ -80,6 +80,41 @@ fn no_byte_is_read_before_it_is_written_and_no_wake_up_is_lost() {
 }
 
 #[test]
+fn no_wake_up_is_lost_if_the_sender_adds_bytes_while_it_waits_for_room() {
+    explore(|| {
+        let ((mut couple, mut lane, ear), (mut other, mut back, other_ear)) = ends();
+        let sender = loom::thread::spawn(move || {
+            lane.begin(&mut couple, 0);
+            for bytes in [&[1_u8, 2, 3][..], &[4]] {
+                let mut sent = 0;
+                while sent < bytes.len() {
+                    let count = lane.send(&mut couple, &bytes[sent..]).unwrap();
+                    sent += count;
+                    // After the rest of a write, the sender tries once more before it sleeps.
+                    if sent < bytes.len() && lane.want_room(&mut couple).unwrap() && count == 0 {
+                        sleep(&mut couple, &mut lane, &ear);
+                    }
+                }
+                while !lane.is_writable(&mut couple) {
+                    sleep(&mut couple, &mut lane, &ear);
+                }
+            }
+        });
+        let mut expected = 1;
+        while expected <= 4 {
+            let mut byte = [0];
+            if back.receive(&mut other, &mut byte) == 1 {
+                assert_eq!(byte, [expected]);
+                expected += 1;
+            } else if !back.look(&mut other).unwrap() {
+                sleep(&mut other, &mut back, &other_ear);
+            }
+        }
+        sender.join().unwrap();
+    });
+}
+
+#[test]
 fn every_byte_comes_by_one_carrier_if_the_receiver_stops_at_any_moment() {
     explore(|| {
         let ((mut couple, mut lane, _), (mut other, mut back, _)) = ends();
