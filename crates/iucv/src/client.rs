@@ -15,6 +15,7 @@ mod events;
 mod inspect;
 mod link;
 mod notifications;
+mod polling;
 mod sharing;
 mod stopping;
 #[cfg(test)]
@@ -37,6 +38,7 @@ use direct::Direct;
 pub use direct::WakeDescriptors;
 pub use inspect::NextDatagram;
 use link::GuestLink;
+use polling::Polling;
 pub use sharing::{SharedKind, SharedSocket};
 use siga_ring::Link;
 use siga_ring::arena::{OwnArena, PeerArena};
@@ -116,6 +118,7 @@ pub struct Client {
     unreported: usize,
     unreported_max: usize,
     waiter: Waiter,
+    polling: Polling,
     next_look: Ticks,
     record: Vec<u8>,
     /// The guest's answer to the last command that shared or inherited sockets.
@@ -167,6 +170,7 @@ impl Client {
             unreported: 0,
             unreported_max: CONSUMED_UNREPORTED_MAX,
             waiter: Waiter::new(waiting).with_colocation(colocate),
+            polling: Polling::default(),
             next_look: Ticks(0),
             record: Vec::new(),
             shared: None,

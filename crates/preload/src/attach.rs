@@ -56,9 +56,16 @@ fn begin() -> Result<Conversation> {
 
 /// Attaches this process to its guest.
 pub(crate) fn attach() -> Result<Client> {
-    // The threads of the program keep the CPUs on which they may run, so the client must not move them. It does not poll or yield either:
-    // the guest needs the CPU for its answer, and a sandbox may not allow the system call.
-    let waits = |end| Client::without_wake(ApplicationEnd { waiting: Mode::Block, colocate: false, ..end });
+    // The threads of the program keep the CPUs on which they may run, so the client must not move them. While it waits for an answer of
+    // the guest, it does not poll or yield either: the guest needs the CPU, and a sandbox may not allow the system call.
+    let waits = |end: ApplicationEnd| {
+        let polls = end.waiting != Mode::Block;
+        let mut client = Client::without_wake(ApplicationEnd { waiting: Mode::Block, colocate: false, ..end });
+        if polls {
+            client.allow_polling();
+        }
+        client
+    };
     let attached = begin()?.attach().map(waits);
     attached.map_err(|error| {
         log::line(format_args!("cannot attach to the guest: {error}"));

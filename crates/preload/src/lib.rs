@@ -3,7 +3,8 @@
 //!
 //! - `abi` has the functions with the names of libc's. They convert their arguments, and pass every call on a descriptor that is
 //!   not siga's to libc.
-//! - `world` has the state of the process: the client of the guest's stack, the sockets, and the sets of epoll.
+//! - `world` has the state of the process: the client of the guest's stack, the sockets, and the sets of epoll. `held` has its lock, and
+//!   lets threads wait while others use the state.
 //! - `socket` and `datagrams` have the operations of a socket; none of them waits. `wait` waits until an operation is possible.
 //!
 //! A siga socket has the number of a real socket of the kernel, its *placeholder*. So the number stays reserved, and an access that
@@ -23,6 +24,7 @@ mod deferral;
 mod epoll;
 mod errors;
 mod event;
+mod held;
 mod inheritance;
 mod log;
 mod numbers;

@@ -6,33 +6,28 @@
 use crate::epoll::Set;
 use crate::errors::{Error, Result};
 use crate::event::{OwnEvent, Unwritten};
+pub(crate) use crate::held::{Held, lock};
 use crate::numbers::{self, Meaning};
 use crate::socket::{Socket, State};
-use crate::{attach, deferral, log, sys};
+use crate::{attach, log, sys};
 use siga_iucv::client::{Client, SharedSocket};
 use siga_iucv::extent::Table;
 use siga_iucv::record::{Number, ShareKey};
-use smallvec::SmallVec;
 use std::cell::RefCell;
-use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::{LazyLock, Mutex, MutexGuard, Once, PoisonError};
-use std::time::Duration;
+use std::sync::{LazyLock, Mutex, Once};
 
 /// The place of a socket in [`World::sockets`].
 pub(crate) type Place = usize;
 
-/// How long a thread sleeps in a process that may wait for one descriptor only, if the process shares memory with others.
-const LIMITED_SLEEP_MAX: Duration = Duration::from_millis(20);
-
 /// A thread that sleeps.
-struct Sleeper {
+pub(crate) struct Sleeper {
     /// The sockets for which the thread waits.
-    sockets: Vec<Place>,
+    pub(crate) sockets: Vec<Place>,
     /// The eventfd that wakes the thread.
-    event: OwnEvent,
+    pub(crate) event: OwnEvent,
     /// Whether the thread watches the client's descriptor.
-    watches: bool,
+    pub(crate) watches: bool,
 }
 
 /// The state of this process.
@@ -48,10 +43,10 @@ pub(crate) struct World {
     pub(crate) sets: Table<RawFd, Set>,
     /// The other descriptor numbers of these sets, each with the number by which the set is known.
     set_numbers: Table<RawFd, RawFd>,
-    sleepers: Vec<Option<Sleeper>>,
+    pub(crate) sleepers: Vec<Option<Sleeper>>,
     /// Threads that sleep in the kernel with the client's descriptor among those that they watch.
-    asleep: usize,
-    spare_events: Vec<OwnEvent>,
+    pub(crate) asleep: usize,
+    pub(crate) spare_events: Vec<OwnEvent>,
     free_places: Vec<Place>,
     /// What the child inherits while this process forks.
     bequest: Option<Bequest>,
@@ -63,156 +58,19 @@ pub(crate) struct Bequest {
     pub(crate) sockets: Vec<SharedSocket>,
 }
 
-static WORLD: LazyLock<Mutex<World>> = LazyLock::new(Mutex::default);
-
-/// The state, locked by this thread, whose signals are deferred.
-pub(crate) struct Held {
-    world: Option<MutexGuard<'static, World>>,
-    /// The signals that are blocked while this thread sleeps, if the program has chosen them for this call.
-    while_asleep: Option<sys::Signals>,
-}
-
-/// Locks the state.
-pub(crate) fn lock() -> Held {
-    deferral::enter();
-    Held { world: Some(WORLD.lock().unwrap_or_else(PoisonError::into_inner)), while_asleep: None }
-}
-
-impl Deref for Held {
-    type Target = World;
-
-    fn deref(&self) -> &World {
-        self.world.as_deref().unwrap_or_else(|| unreachable!("the state is unlocked only while this thread sleeps"))
-    }
-}
-
-impl DerefMut for Held {
-    fn deref_mut(&mut self) -> &mut World {
-        self.world.as_deref_mut().unwrap_or_else(|| unreachable!("the state is unlocked only while this thread sleeps"))
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        if let Some(world) = self.world.as_deref_mut() {
-            world.hand_over_watch();
-            if world.asleep > 0 {
-                world.fall_asleep();
-            }
-        }
-        self.unlock();
-        deferral::leave();
-    }
-}
-
-impl Held {
-    /// Lets other threads use the state, and wakes those and the guest if there is something to do for them.
-    fn unlock(&mut self) {
-        let world = self.world.as_mut();
-        world.into_iter().for_each(|world| world.settle_descriptors());
-        let unwritten = Unwritten::take();
-        let client = self.world.as_mut().and_then(|world| world.client.as_mut());
-        let notifications = client.map(|client| (client.take_notification(), client.take_direct_notifications()));
-        self.world = None;
-        let notifications = notifications.into_iter().flat_map(|(guest, others)| guest.into_iter().chain(others));
-        notifications.for_each(|notify_fd| _ = notify_fd.notify_from_fixed());
-        unwritten.write();
-    }
-
-    fn lock_again(&mut self) {
-        self.world = Some(WORLD.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-
-    /// Sets which signals are blocked while this thread sleeps (ppoll(2)).
-    pub(crate) fn wait_with(&mut self, blocked: sys::Signals) {
-        self.while_asleep = Some(blocked);
-    }
-
-    /// Sleeps until one of `sockets` may have changed, one of the `entries` is ready, or the time is over. `entries` are descriptors of
-    /// the kernel; their last two are set here. Other threads can use the state while this thread sleeps.
-    ///
-    /// # Errors
-    /// `EINTR` if a signal handler ran.
-    pub(crate) fn sleep(
-        &mut self,
-        sockets: Vec<Place>,
-        entries: &mut Vec<libc::pollfd>,
-        time: Option<Duration>,
-    ) -> Result<()> {
-        let entry = |number| libc::pollfd { fd: number, events: libc::POLLIN, revents: 0 };
-        let event = self.spare_events.pop().map_or_else(OwnEvent::new, Ok)?;
-        let own = entries.len();
-        entries.push(entry(event.number()));
-        let is_watched = self.sleepers.iter().flatten().any(|sleeper| sleeper.watches);
-        let watched = self.client_number().filter(|_| !is_watched);
-        let watches = watched.is_some();
-        entries.extend(watched.map(entry));
-        let bells = if watches { self.bells() } else { SmallVec::new() };
-        entries.extend(bells.iter().copied().map(entry));
-        sockets.iter().for_each(|place| self.expect_connections(*place));
-        let place = self.add_sleeper(Sleeper { sockets, event, watches });
-        let outcome = self.unlocked(true, |before| {
-            let outcome = sys::poll(entries, time, before);
-            // A program in a sandbox may have a limit of one descriptor for a wait (`RLIMIT_NOFILE`), as in the server of ssh.
-            let suffices = watches && entries[..own].iter().all(|entry| entry.fd < 0);
-            let is_limited = outcome == Err(Error::INVALID) && suffices;
-            if !is_limited {
-                return outcome;
-            }
-            // Then the thread looks at the memory of other processes from time to time.
-            let time =
-                if !bells.is_empty() { Some(time.unwrap_or(LIMITED_SLEEP_MAX).min(LIMITED_SLEEP_MAX)) } else { time };
-            sys::poll(&mut entries[own + 1..own + 2], time, before)
-        });
-        let mut ready = entries.iter().skip(own + 1).filter(|entry| watches && entry.revents != 0).peekable();
-        if ready.next_if(|entry| Some(entry.fd) == watched).is_some() {
-            self.note_notification();
-        }
-        ready.for_each(|bell| self.note_bell(Some(bell.fd)));
-        entries.truncate(own);
-        if let Some(Sleeper { event, .. }) = self.sleepers[place].take() {
-            event.clear();
-            self.spare_events.push(event);
-        }
-        outcome.map(|_| ())
-    }
-
-    /// Calls `sleep` with the state unlocked. `sleep` receives the signals that are blocked while the thread sleeps; `None` leaves them
-    /// as they are. With `watches`, the thread watches the client's descriptor. Returns `EAGAIN` without sleeping if there is something
-    /// to do already.
-    pub(crate) fn unlocked<T>(
-        &mut self,
-        watches: bool,
-        sleep: impl FnOnce(Option<sys::Signals>) -> Result<T>,
-    ) -> Result<T> {
-        if watches && !self.fall_asleep() {
-            // There is something to do already.
-            self.work();
-            return Err(Error::WOULD_BLOCK);
-        }
-        self.hand_over_watch();
-        self.asleep += usize::from(watches);
-        self.unlock();
-        // A signal that arrived in this call ends the sleep, although its handler has already run when the sleep would begin.
-        let outcome = if deferral::leave() && watches { Err(Error(libc::EINTR)) } else { sleep(self.while_asleep) };
-        deferral::enter();
-        self.lock_again();
-        self.asleep -= usize::from(watches);
-        outcome
-    }
-}
+pub(crate) static WORLD: LazyLock<Mutex<World>> = LazyLock::new(Mutex::default);
 
 impl World {
     /// Lets a sleeper watch the client's descriptor, if none does. A thread that watches and sleeps again at once goes on watching, so a
     /// notification for other threads wakes no further thread.
-    fn hand_over_watch(&mut self) {
+    pub(crate) fn hand_over_watch(&mut self) {
         let mut sleepers = self.sleepers.iter().flatten();
         if self.client.is_some() && !sleepers.clone().any(|sleeper| sleeper.watches) {
             sleepers.next().into_iter().for_each(|sleeper| sleeper.event.set());
         }
     }
 
-    fn add_sleeper(&mut self, sleeper: Sleeper) -> usize {
+    pub(crate) fn add_sleeper(&mut self, sleeper: Sleeper) -> usize {
         let free = self.sleepers.iter().position(Option::is_none);
         let place = free.unwrap_or(self.sleepers.len());
         match self.sleepers.get_mut(place) {
@@ -332,7 +190,7 @@ impl World {
 
     /// Lets the guest hand over the next connections of a listener that other processes have too, because a thread waits for them. Does
     /// nothing for other sockets.
-    fn expect_connections(&mut self, place: Place) {
+    pub(crate) fn expect_connections(&mut self, place: Place) {
         let socket = self.sockets.get(place).and_then(Option::as_ref);
         let Some(State::Listening { numbers, .. }) = socket.map(|socket| &socket.state) else { return };
         if let Some(client) = &mut self.client {

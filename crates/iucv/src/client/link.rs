@@ -224,6 +224,19 @@ pub(super) struct Waits<'a> {
     pub(super) direct: &'a mut Direct,
 }
 
+impl Waits<'_> {
+    /// Returns whether there is something to do. Makes no system call.
+    pub(super) fn look(&mut self) -> bool {
+        let link = &mut *self.link;
+        // After a violation the result is true, because the next use of the link returns the violation.
+        link.hung_up
+            || link.ready != Ready::default()
+            || link.events.is_ready().unwrap_or(true)
+            || link.wants_room && link.has_room()
+            || !self.direct.is_empty() && self.direct.look()
+    }
+}
+
 impl Sources for Waits<'_> {
     type Error = Infallible;
 
@@ -233,12 +246,7 @@ impl Sources for Waits<'_> {
         if link.looks.is_multiple_of(LOOKS_A_SYSTEM_CALL) {
             link.poll(self.direct, Some(Duration::ZERO));
         }
-        // After a violation the result is true, because the next use of the link returns the violation.
-        Ok(link.hung_up
-            || link.ready != Ready::default()
-            || link.events.is_ready().unwrap_or(true)
-            || link.wants_room && link.has_room()
-            || !self.direct.is_empty() && self.direct.look())
+        Ok(self.look())
     }
 
     fn declare_asleep(&mut self) -> Result<bool, Infallible> {
