@@ -29,6 +29,12 @@ device = [{ network = "lan", addresses = ["10.0.3.3/24"], mac = "02:00:00:00:00:
 external = true
 device = [{ network = "lan", addresses = ["10.0.3.4/24"], mac = "02:00:00:00:00:04" }]
 "#;
+/// The same guests with cards, and the number of buffers of a ring to the adapter.
+fn networks() -> [(String, u16); 2] {
+    let cards = "type = \"qdio\"\nlayer = \"ethernet\"\nmtu = 9000\nwire = \"10gbe\"";
+    [(SWITCH.to_owned(), 32), (SWITCH.replace("type = \"vswitch\"", cards), 128)]
+}
+
 const BROADCAST: [u8; 6] = [0xff; 6];
 const OWN: [u8; 6] = [2, 0, 0, 0, 0, 3];
 
@@ -54,7 +60,11 @@ fn arp(source: [u8; 6], sender: [u8; 6], from: [u8; 4]) -> Vec<u8> {
 
 #[test]
 fn frames_of_a_hostile_guest_are_answered_only_if_their_addresses_are_its_own() {
-    let network = Network::up("frames", SWITCH);
+    networks().iter().for_each(|(topology, _)| only_honest_frames_are_answered(topology));
+}
+
+fn only_honest_frames_are_answered(topology: &str) {
+    let network = Network::up("frames", topology);
     network.ping("one", "10.0.3.2");
     let mut hostile = attach(&network);
     let mut wire = hostile.link("dev0", "lan.lan");
@@ -113,21 +123,48 @@ fn a_guest_that_does_not_read_its_ring_costs_only_its_own_frames() {
 }
 
 #[test]
+fn a_frame_beyond_the_mtu_of_a_card_is_dropped_and_counted() {
+    let [_, (topology, _)] = networks();
+    let network = Network::up("beyond", &topology.replace("mtu = 9000", "mtu = 1500"));
+    network.ping("one", "10.0.3.2");
+    let mut hostile = attach(&network);
+    let mut wire = hostile.link("dev0", "lan.lan");
+    hostile.stay();
+    let mut send = |bytes: usize| {
+        let mut frame = arp(OWN, OWN, [10, 0, 3, 3]);
+        frame.resize(14 + bytes, 0);
+        wire.send(&frame);
+    };
+    for (bytes, dropped) in [(1_501, 1), (9_000, 2), (65_000, 3)] {
+        send(bytes);
+        wait_until("the end of the frame", || counter(&network, "drop_too_long") == dropped);
+    }
+    send(1_500);
+    wire.wait_for(|frame| frame.starts_with(&OWN) && frame[12..14] == [8, 6]);
+    assert_eq!(counter(&network, "drop_too_long"), 3);
+    network.ping("one", "10.0.3.2");
+}
+
+#[test]
 fn a_guest_that_breaks_the_protocol_of_its_ring_loses_only_its_own_port() {
+    networks().iter().for_each(|(topology, buffers)| only_its_own_port_is_lost(topology, *buffers));
+}
+
+fn only_its_own_port_is_lost(topology: &str, buffers: u16) {
     const CONSUMED: usize = 0;
     const PRODUCED: usize = 256;
     const FIRST_HEAD: usize = 4_096 + 64 - 16;
-    let network = Network::up("broken", SWITCH);
+    let network = Network::up("broken", topology);
     network.ping("one", "10.0.3.2");
     let cases: [(&str, &[(usize, u64)]); 4] = [
-        ("more produced than there are buffers", &[(PRODUCED, 33)]),
+        ("more produced than there are buffers", &[(PRODUCED, u64::from(buffers) + 1)]),
         ("more consumed than was produced", &[(CONSUMED, 5)]),
         ("a frame that is longer than its buffer", &[(FIRST_HEAD, 1 << 63 | 70_000), (PRODUCED, 1)]),
         ("a buffer without an end", &[(FIRST_HEAD, 65_536), (PRODUCED, 1)]),
     ];
     for (what, words) in cases {
         let mut hostile = attach(&network);
-        let (mut own, memory) = OwnArena::create(Shape::new(65_536, 32).unwrap().memory_bytes()).unwrap();
+        let (mut own, memory) = OwnArena::create(Shape::new(65_536, buffers.into()).unwrap().memory_bytes()).unwrap();
         let (notify_fd, _wake_fd) = hostile.pair_with_memory("lan.lan", memory);
         hostile.wait_for_order(|order, _| matches!(order, Order::PeerMemory { .. }).then_some(()));
         std::thread::sleep(std::time::Duration::from_millis(20));

@@ -36,10 +36,12 @@ pub(super) fn hold_from_guest<P: Payload + ?Sized>(
     let mut pieces = Vec::new();
     let each = |bytes| pieces.push(bytes);
     let Some(is_cut) = cut_with_tag(cutter, *agreed, (header, payload, marks), each) else { return false };
-    let most = *mtu + LINK_BYTES + TAG_BYTES;
+    let tag_bytes = || if matches!({ *header }.take_tag(), Ok(Some(_))) { TAG_BYTES } else { 0 };
+    let is_too_long =
+        |piece: &Vec<u8>| piece.len() > *mtu + LINK_BYTES && piece.len() > *mtu + LINK_BYTES + tag_bytes();
     if !is_cut {
         counters.drops.count(DropReason::Marks);
-    } else if pieces.iter().any(|piece| piece.len() > most) {
+    } else if pieces.iter().any(is_too_long) {
         counters.drops.count(DropReason::TooLong);
     } else if let Some(begins_buffer) = output.begin(place, header.frame_bytes()) {
         for (number, piece) in pieces.into_iter().enumerate() {

@@ -301,7 +301,7 @@ fn uplink(network: &NetworkEntry, entry: &UplinkEntry, kind: NetworkKind, rank: 
         native: None,
         isolated: Some(false),
         promiscuous: false,
-        protection: Some(Protect::Off),
+        protection: None,
         link: &PortLink::default(),
     };
     Ok(KernelPort {
@@ -315,7 +315,7 @@ fn uplink(network: &NetworkEntry, entry: &UplinkEntry, kind: NetworkKind, rank: 
         mtu: u16::try_from(kind.mtu_max()).unwrap_or(u16::MAX),
         offload: true,
         assigned: Assigned::default(),
-        settings: settings(network, kind, asked)?,
+        settings: PortSettings { protection: Protection::Off, ..settings(network, kind, asked)? },
     })
 }
 

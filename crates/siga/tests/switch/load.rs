@@ -27,9 +27,20 @@ fn long_streams_cross_a_switch_intact_with_and_without_offloads() {
 
 #[test]
 fn long_streams_cross_an_uplink_intact() {
-    if !possible(&["python3"]) {
-        return;
+    if possible(&["python3"]) {
+        cross_an_uplink("type = \"vswitch\"", stream_bytes());
     }
+}
+
+#[test]
+fn bytes_cross_the_real_wire_of_a_card_intact() {
+    if possible(&["python3"]) {
+        cross_an_uplink("type = \"qdio\"\nwire = \"real\"", 16 << 20);
+    }
+}
+
+/// Sends bytes from a namespace and a guest through an uplink.
+fn cross_an_uplink(kind: &str, bytes: usize) {
     let (host, outside, red) = (Place::new(), Place::new(), Place::new());
     host.run(&format!("ip link add up0 type veth peer name out0 netns {}", outside.pid()));
     host.run("ip link set up0 up");
@@ -37,7 +48,7 @@ fn long_streams_cross_an_uplink_intact() {
     outside.run("ip addr add 10.0.3.200/24 dev out0");
     outside.run("ip addr add fd00:3::200/64 dev out0 nodad");
     let topology = format!(
-        "[network.lan]\ntype = \"vswitch\"\nmtu = 1500\n[[network.lan.uplink]]\ninterface = \"up0\"\npid = {}\n\
+        "[network.lan]\n{kind}\nmtu = 1492\n[[network.lan.uplink]]\ninterface = \"up0\"\npid = {}\n\
          [[network.lan.port]]\nname = \"red\"\npid = {}\naddresses = [\"10.0.3.11/24\", \"fd00:3::11/64\"]\n\
          [guest.one]\ndevice = [{{ network = \"lan\", addresses = [\"10.0.3.1/24\", \"fd00:3::1/64\"] }}]\n",
         host.pid(),
@@ -45,7 +56,7 @@ fn long_streams_cross_an_uplink_intact() {
     );
     let network = Network::up("outside", &topology);
     wait_until("an answer", || outside.try_run("ping -c 1 -W 1 10.0.3.1").status.success());
-    let bytes = stream_bytes().to_string();
+    let (limit, bytes) = (seconds(bytes), bytes.to_string());
     for address in ["10.0.3.200", "fd00:3::200"] {
         let of_guest = || {
             let mut command = Command::new(env!("CARGO_BIN_EXE_siga"));
@@ -54,16 +65,7 @@ fn long_streams_cross_an_uplink_intact() {
         };
         for (name, mut client) in [("red", red.command(&[])), ("one", of_guest())] {
             let mut server = Program::start(&mut outside.command(&[PYTHON, "-c", super::SERVER, address]));
-            client.args([
-                "timeout",
-                &seconds(stream_bytes()),
-                PYTHON,
-                "-c",
-                super::CLIENT,
-                address,
-                server.line.trim(),
-                &bytes,
-            ]);
+            client.args(["timeout", &limit, PYTHON, "-c", super::CLIENT, address, server.line.trim(), &bytes]);
             let output = client.stdin(Stdio::null()).output().unwrap();
             let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success() && text.contains("intact"), "{name} to {address}: {text}");

@@ -236,6 +236,23 @@ fn bytes_cross_a_switch_intact_between_every_two_kinds_of_ports() {
 }
 
 #[test]
+fn bytes_cross_cards_and_tap_interfaces_intact() {
+    if !possible(&["python3"]) {
+        return;
+    }
+    for (name, network) in
+        [("taps", "type = \"qdio\"\nwire = \"real\"\nmtu = 8992"), ("wires", "type = \"qdio\"\nwire = \"10gbe\"")]
+    {
+        let world = World::up(name, &Setup { network, ..Setup::default() });
+        for (from, to) in KINDS {
+            [false, true].into_iter().for_each(|v6| world.echo(from, to, v6, 4 << 20));
+        }
+        let on_wire = world.counter("one", "link_from_station_delivered");
+        assert_eq!(on_wire > 0, name == "wires", "{on_wire} frames");
+    }
+}
+
+#[test]
 fn bytes_cross_a_guest_lan_of_type_hipersockets_intact() {
     if !possible(&["python3"]) {
         return;
