@@ -349,10 +349,19 @@ fn a_process_without_accounts_that_sends_records_is_ended() {
 
 #[test]
 fn a_guest_that_breaks_the_protocol_of_a_ring_loses_only_that_pair() {
+    only_that_pair_is_lost("vctc");
+}
+
+#[test]
+fn a_guest_that_breaks_the_protocol_of_a_real_ctc_loses_only_that_pair() {
+    only_that_pair_is_lost("ctc");
+}
+
+fn only_that_pair_is_lost(kind: &str) {
     // The server is not external here, so that the router can ping it.
     let (before, after) = EXTERNAL_FIGURE_1.rsplit_once("external = true\n").unwrap();
-    let topology = format!("{before}{after}");
-    let network = Network::up("hostile", &topology);
+    let topology = format!("{before}{after}").replace("type = \"vctc\"", &format!("type = \"{kind}\""));
+    let network = Network::up(kind, &topology);
     let ping = || network.ping("router", "10.0.2.2");
     ping();
     let router = network.pid("router");

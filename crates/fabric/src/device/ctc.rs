@@ -54,13 +54,16 @@ impl Outbound {
         Ok(true)
     }
 
-    /// Puts the block that has been filled on the channel.
-    pub(crate) fn begin_block(&mut self, link: &Link, at: Instant) {
-        let bytes = self.block.filled();
-        if bytes > 0 && self.due.is_none() {
-            let ns = link.time_on_wire_ns(bytes as u64).saturating_add(link.latency_ns);
-            self.due = Some(Instant::from_ns(at.as_ns().saturating_add(ns)));
+    /// Puts the block that has been filled on the channel. Returns its bytes, and the time in nanoseconds for which it keeps the channel
+    /// busy. `None` if no block begins its way.
+    pub(crate) fn begin_block(&mut self, link: &Link, at: Instant) -> Option<(u64, u64)> {
+        let bytes = self.block.filled() as u64;
+        if bytes == 0 || self.due.is_some() {
+            return None;
         }
+        let ns = link.time_on_wire_ns(bytes).saturating_add(link.latency_ns);
+        self.due = Some(Instant::from_ns(at.as_ns().saturating_add(ns)));
+        Some((bytes, ns))
     }
 
     pub(super) fn due(&self) -> Option<Instant> {

@@ -3,7 +3,7 @@
 //! The partner's ring is the end of the link. While it has no empty buffer, packets that have arrived wait on the link.
 
 use super::peer_link::{Links, Sender};
-use crate::counters::Counters;
+use crate::counters::{self, Counters};
 use crate::device::{Sent, Source, Whole};
 use crate::emulator::{Emulator, Held};
 use crate::limits::TRANSMIT_AT_ONCE_MAX;
@@ -21,7 +21,16 @@ pub(super) enum Wire {
     /// The link of a virtual CTC, which carries packets.
     Packets(Box<Packets>),
     /// The channel of a real CTC, which carries blocks.
-    Channel(Box<Link>),
+    Channel(Box<Channel>),
+}
+
+/// The channel of a real CTC, and what it has carried.
+#[derive(Debug)]
+pub(super) struct Channel {
+    link: Link,
+    blocks: u64,
+    bytes: u64,
+    busy_ns: u64,
 }
 
 /// The packets on a link.
@@ -37,7 +46,8 @@ impl Wire {
         let OutboundLink { link, stream } = device.link.clone()?;
         let packets = |link| Self::Packets(Box::new(Packets { emulator: Emulator::new(link, stream), arrived: None }));
         let is_channel = matches!(device.kind, NetworkKind::Ctc { .. });
-        Some(if is_channel { Self::Channel(Box::new(link)) } else { packets(link) })
+        let channel = |link| Self::Channel(Box::new(Channel { link, blocks: 0, bytes: 0, busy_ns: 0 }));
+        Some(if is_channel { channel(link) } else { packets(link) })
     }
 }
 
@@ -70,18 +80,25 @@ impl Sender {
         let Some(mut wire) = self.wire.take() else { return Ok(false) };
         let sent = match &mut wire {
             Wire::Packets(packets) => self.transmit_over(packets, at, source),
-            Wire::Channel(link) => self.transmit_blocks(link, at, source),
+            Wire::Channel(channel) => self.transmit_blocks(channel, at, source),
         };
         self.wire = Some(wire);
         sent
     }
 
-    fn transmit_blocks<S: Source>(&mut self, link: &Link, at: Instant, source: &mut S) -> Result<bool, Violation> {
+    fn transmit_blocks<S: Source>(
+        &mut self,
+        channel: &mut Channel,
+        at: Instant,
+        source: &mut S,
+    ) -> Result<bool, Violation> {
         let (Some(ring), Some(ctc)) = (&mut self.ring, self.outbound.ctc()) else { return Ok(false) };
         let has_ended = ctc.end_block(ring, at)?;
         let sent = self.transmit(source)?;
-        if let Some(ctc) = self.outbound.ctc() {
-            ctc.begin_block(link, at);
+        if let Some((bytes, ns)) = self.outbound.ctc().and_then(|ctc| ctc.begin_block(&channel.link, at)) {
+            channel.blocks += 1;
+            channel.bytes += bytes;
+            channel.busy_ns += ns;
         }
         if self.waits_for_channel() {
             // Packets wait for the channel, and not for a buffer.
@@ -165,8 +182,14 @@ impl Sender {
     }
 
     pub(super) fn add_wire_counters(&self, counters: &mut Counters) {
-        if let Some(Wire::Packets(packets)) = &self.wire {
-            packets.emulator.counters.add_to("link_from_station", counters);
+        match &self.wire {
+            Some(Wire::Packets(packets)) => packets.emulator.counters.add_to("link_from_station", counters),
+            Some(Wire::Channel(channel)) => {
+                let Channel { link: _, blocks, bytes, busy_ns } = **channel;
+                let own = [("channel_blocks", blocks), ("channel_bytes", bytes), ("channel_busy_ns", busy_ns)];
+                counters::add(counters, &counters::named(own));
+            }
+            None => {}
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Networks of type qdio: guests with OSA-Express adapters (cards), whose wires are modelled.
 
-use super::network::{Network, kill, sink, source, wait_until};
-use siga_fabric::sockets::{Attachment, TcpListener};
+use super::network::{Network, PATIENCE, kill, sink, source, wait_until};
+use siga_fabric::sockets::{Attachment, TcpListener, TcpStream};
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Two guests, each with a card of its own, and two guests that share a card.
@@ -134,4 +136,82 @@ fn a_killed_guest_leaves_the_card_to_the_others() {
         network.status()["guests"].as_array().unwrap().iter().find(|guest| guest["name"] == "lan").unwrap()["restarts"],
         0
     );
+}
+
+/// Sends bytes to port `port` of guest `one`, which counts them in `received`.
+fn stream(from: &Attachment, one: &Attachment, port: u16, received: &AtomicU64, bytes: u64) {
+    let listener = TcpListener::bind(one, format!("10.0.3.1:{port}").parse().unwrap()).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            listener.set_timeout(Some(PATIENCE));
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_timeout(Some(PATIENCE));
+            let mut buffer = vec![0; 1 << 16];
+            while received.load(Ordering::Relaxed) < bytes {
+                let count = stream.read(&mut buffer).unwrap();
+                assert!(count > 0);
+                received.fetch_add(count as u64, Ordering::Relaxed);
+            }
+            stream.write_all(&[1]).unwrap();
+        });
+        let mut stream = TcpStream::connect(from, format!("10.0.3.1:{port}").parse().unwrap()).unwrap();
+        stream.set_timeout(Some(PATIENCE));
+        let part = vec![7; 1 << 16];
+        (0..bytes >> 16).for_each(|_| stream.write_all(&part).unwrap());
+        stream.read_exact(&mut [0]).unwrap();
+    });
+}
+
+#[test]
+fn a_guest_that_uses_queue_0_takes_the_wire_from_the_others_of_its_card() {
+    let with = |queue: u8| format!("card = \"shared\", priority_queueing = \"no_prio_queueing:{queue}\"");
+    let topology = CARDS.replacen("card = \"shared\"", &with(0), 1);
+    let (before, last) = topology.rsplit_once("card = \"shared\"").unwrap();
+    let topology = format!("{before}{}{last}", with(3)).replace("wire = \"1gbe\"", "link = \"rate=20mbit\"");
+    let network = Network::up("priority", &topology);
+    let [one, three, four] = ["one", "three", "four"].map(|guest| network.attach(guest));
+    let bytes = 4 << 20;
+    let (first, second) = (AtomicU64::new(0), AtomicU64::new(0));
+    let left = std::thread::scope(|scope| {
+        scope.spawn(|| stream(&four, &one, 7, &second, bytes));
+        wait_until("the stream of the other guest", || second.load(Ordering::Relaxed) > bytes / 16);
+        let begun = second.load(Ordering::Relaxed);
+        stream(&three, &one, 8, &first, bytes);
+        bytes - (second.load(Ordering::Relaxed) - begun)
+    });
+    // With the same queue, both guests have half of the wire, and almost nothing is left.
+    assert!(left > bytes / 4, "{left} of {bytes} bytes waited for the guest with queue 0");
+    assert!(network.of_port("three", "card_queue_0_sent") > bytes / 1_492);
+    assert!(network.of_port("four", "card_queue_3_sent") > bytes / 1_492);
+}
+
+#[test]
+fn ten_thousand_connections_cross_cards() {
+    let network = Network::up("many-over-cards", CARDS);
+    let (one, two) = (network.attach("one"), network.attach("two"));
+    let listener = TcpListener::bind(&two, "10.0.3.2:7".parse().unwrap()).unwrap();
+    let count = 10_000_u32;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            listener.set_timeout(Some(PATIENCE));
+            for number in 0..count {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.set_timeout(Some(PATIENCE));
+                let mut request = [0; 64];
+                stream.read_exact(&mut request).unwrap();
+                assert_eq!(request[..4], number.to_le_bytes());
+                stream.write_all(&[request[0]; 8_192]).unwrap();
+            }
+        });
+        for number in 0..count {
+            let mut stream = TcpStream::connect(&one, "10.0.3.2:7".parse().unwrap()).unwrap();
+            stream.set_timeout(Some(PATIENCE));
+            let mut request = [0; 64];
+            request[..4].copy_from_slice(&number.to_le_bytes());
+            stream.write_all(&request).unwrap();
+            let mut response = Vec::new();
+            stream.read_to_end(&mut response).unwrap();
+            assert!(response == [request[0]; 8_192], "connection {number}");
+        }
+    });
 }

@@ -152,6 +152,9 @@ fn packets_that_come_while_a_block_is_on_its_way_share_the_next_block() {
     }
     // A hello, the first packet alone, as many as a block takes, and the rest.
     assert_eq!(blocks, [0, 1, 46, 33]);
+    // The hello does not use the channel. A block has two bytes, and six for each packet.
+    let carried = ["channel_blocks", "channel_bytes", "channel_busy_ns"].map(|name| client.count(name));
+    assert_eq!(carried, [3, 80 * (bytes.len() as u64 + 6) + 3 * 2, 3 * 10_000_000]);
     assert_eq!(client.count("target_full"), 0);
 }
 
