@@ -59,6 +59,8 @@ pub(crate) struct Set {
     sleepers: usize,
     is_nested: bool,
     waits_without_kernel: u32,
+    /// Whether the last wait reported a siga socket. Otherwise, what a poll finds is probably for other threads.
+    has_reported: bool,
 }
 
 impl Set {
@@ -72,6 +74,7 @@ impl Set {
             sleepers: 0,
             is_nested: false,
             waits_without_kernel: 0,
+            has_reported: false,
         };
         made.prepare(set)?;
         Ok(made)
@@ -332,6 +335,13 @@ impl World {
         limit
     }
 
+    /// Records that a thread begins to sleep in a set, which watches the client's descriptor from then on.
+    fn begin_sleep(&mut self, set: RawFd) -> Result<()> {
+        self.watch_client(set)?;
+        self.sets.get_mut(&set).ok_or(Error(libc::EBADF))?.sleepers += 1;
+        Ok(())
+    }
+
     /// Puts the client's descriptor into the kernel's set, if it is not there.
     fn watch_client(&mut self, set: RawFd) -> Result<()> {
         let Some(client) = self.client_number() else { return Ok(()) };
@@ -393,18 +403,21 @@ pub(crate) fn wait(
         }
         known.waits_without_kernel += 1;
         let asks_kernel = found.is_empty() || known.waits_without_kernel > WAITS_WITHOUT_KERNEL_MAX;
+        let has_reported = std::mem::replace(&mut known.has_reported, !found.is_empty());
         let room = (max - found.len()).min(EVENTS_AT_ONCE_MAX);
         if !asks_kernel || room == 0 {
             return Ok(found);
         }
         known.waits_without_kernel = 0;
-        known.sleepers += 1;
-        from_kernel.resize(room, libc::epoll_event { events: 0, u64: 0 });
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let is_collected = !found.is_empty();
         let left = if is_collected || limit == 0 { Some(Duration::ZERO) } else { left };
-        held.watch_client(set)?;
         let waits = left != Some(Duration::ZERO);
+        if waits && has_reported && held.polls() {
+            continue;
+        }
+        held.begin_sleep(set)?;
+        from_kernel.resize(room, libc::epoll_event { events: 0, u64: 0 });
         let outcome = held.unlocked(waits, |before| sys::epoll_wait(number, &mut from_kernel[..room], left, before));
         let set = held.set_number(number);
         if let Some(known) = held.sets.get_mut(&set) {
@@ -426,8 +439,12 @@ pub(crate) fn wait(
         if !found.is_empty() || !waits {
             // A second collection would report sockets twice.
             if !is_collected {
+                let of_kernel = found.len();
                 held.work();
                 held.collect(set, &mut found, max);
+                if let Some(known) = held.sets.get_mut(&set) {
+                    known.has_reported = found.len() > of_kernel;
+                }
             }
             if !found.is_empty() || until.is_some_and(|until| until <= Instant::now()) {
                 return Ok(found);

@@ -24,7 +24,9 @@ pub(crate) struct Held {
 /// Locks the state.
 pub(crate) fn lock() -> Held {
     deferral::enter();
-    Held { world: Some(WORLD.lock().unwrap_or_else(PoisonError::into_inner)), while_asleep: None }
+    let mut world = WORLD.lock().unwrap_or_else(PoisonError::into_inner);
+    world.uses += 1;
+    Held { world: Some(world), while_asleep: None }
 }
 
 impl Deref for Held {
@@ -70,6 +72,7 @@ impl Held {
 
     fn lock_again(&mut self) {
         self.world = Some(WORLD.lock().unwrap_or_else(PoisonError::into_inner));
+        self.uses += 1;
     }
 
     /// Sets which signals are blocked while this thread sleeps (ppoll(2)).
@@ -88,6 +91,9 @@ impl Held {
         entries: &mut Vec<libc::pollfd>,
         time: Option<Duration>,
     ) -> Result<()> {
+        if self.polls() {
+            return Err(Error::WOULD_BLOCK);
+        }
         let entry = |number| libc::pollfd { fd: number, events: libc::POLLIN, revents: 0 };
         let event = self.spare_events.pop().map_or_else(OwnEvent::new, Ok)?;
         let own = entries.len();
@@ -134,7 +140,7 @@ impl Held {
         watches: bool,
         sleep: impl FnOnce(Option<sys::Signals>) -> Result<T>,
     ) -> Result<T> {
-        if watches && (self.polls() || !self.fall_asleep()) {
+        if watches && !self.fall_asleep() {
             // There is something to do already.
             self.work();
             return Err(Error::WOULD_BLOCK);
@@ -154,20 +160,24 @@ impl Held {
 }
 
 impl Held {
-    /// Polls the memory that other applications write, for a short time, if no other thread uses sockets. Returns true if there is
-    /// something to do.
-    fn polls(&mut self) -> bool {
-        let is_alone = self.asleep == 0 && self.sleepers.iter().flatten().nth(1).is_none();
-        if !is_alone || !self.client.as_mut().is_some_and(Client::begin_polling) {
+    /// Polls the memory that other applications write, for a short time, before the thread sleeps. If another thread uses the state
+    /// meanwhile, it may need this CPU, so polling ends. Returns true if there is something to do, or if another thread may have done it.
+    pub(crate) fn polls(&mut self) -> bool {
+        if self.is_polled || !self.client.as_mut().is_some_and(Client::begin_polling) {
             return false;
         }
-        loop {
+        self.is_polled = true;
+        let (found, is_disturbed) = loop {
+            let uses = self.uses;
             self.unlock();
             std::hint::spin_loop();
             self.lock_again();
-            if let Some(found) = self.client.as_mut().map_or(Some(true), Client::poll) {
-                return found;
+            let is_disturbed = self.uses != uses + 1;
+            if let Some(found) = self.client.as_mut().map_or(Some(true), |client| client.poll(is_disturbed)) {
+                break (found, is_disturbed);
             }
-        }
+        };
+        self.is_polled = false;
+        found || is_disturbed
     }
 }

@@ -47,6 +47,10 @@ pub(crate) struct World {
     /// Threads that sleep in the kernel with the client's descriptor among those that they watch.
     pub(crate) asleep: usize,
     pub(crate) spare_events: Vec<OwnEvent>,
+    /// How often threads have begun to use the state.
+    pub(crate) uses: u64,
+    /// Whether a thread polls.
+    pub(crate) is_polled: bool,
     free_places: Vec<Place>,
     /// What the child inherits while this process forks.
     bequest: Option<Bequest>,
@@ -420,6 +424,7 @@ extern "C" fn after_fork_in_child() {
     held.spare_events.clear();
     held.sets.values_mut().for_each(Set::forget_event);
     held.asleep = 0;
+    held.is_polled = false;
     held.leave_guest();
     sys::own_memory();
     let inherited = match held.bequest.take() {

@@ -76,15 +76,16 @@ impl Client {
     }
 
     /// Polls once. Returns whether there is something for [`Client::work`], or `None` if the caller should call this method again.
-    pub fn poll(&mut self) -> Option<bool> {
+    /// `is_disturbed` ends polling, because another thread may need the CPU.
+    pub fn poll(&mut self, is_disturbed: bool) -> Option<bool> {
         let found = self.ended.is_some() || Waits { link: &mut self.link, direct: &mut self.direct }.look();
         let now = Ticks::now();
         let gap = now.since(std::mem::replace(&mut self.polling.looked, now));
-        let is_over = now >= self.polling.end || gap > Rate::new().ticks(LOOK_NS_MAX);
+        let is_over = is_disturbed || now >= self.polling.end || gap > Rate::new().ticks(LOOK_NS_MAX);
         if !found && !is_over {
             return None;
         }
-        self.polling.ended(found);
+        self.polling.ended(found && !is_disturbed);
         Some(found)
     }
 

@@ -8,6 +8,7 @@ use std::process::Command;
 const SCRIPT: &str = include_str!("direct.py");
 const DIALOGUES: &str = include_str!("dialogues.py");
 const MOVING: &str = include_str!("moving.py");
+const THREADS: &str = include_str!("threads.py");
 
 const TOPOLOGY: &str = "
 [network.lan]
@@ -73,6 +74,20 @@ fn a_connection_that_processes_hand_on_in_the_middle_of_its_streams_stays_whole(
         let report = network.application_report("b");
         let bytes = report["counters"]["direct_received_bytes"].as_u64().unwrap_or_default();
         assert!(bytes > 6 * 100_000, "{bytes} bytes came by memory");
+    }
+}
+
+/// A thread polls the memory before it sleeps, and another thread may have processed what has come for it.
+#[test]
+fn no_request_waits_for_a_thread_that_sleeps_although_another_has_found_it() {
+    if !has(&[PYTHON]) {
+        return;
+    }
+    let network = Network::up("direct-threads", TOPOLOGY);
+    let program = |role| [PYTHON, "-c", THREADS, role, "10.0.2.2"];
+    let (_server, _) = Program::start(&network, "b", &program("server"));
+    for _ in 0..3 {
+        assert_eq!(text(&exec(&network, "a", &program("client")).output().unwrap()), "ok\n");
     }
 }
 
