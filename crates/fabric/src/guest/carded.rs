@@ -78,9 +78,9 @@ pub(super) fn receive(switch: &mut Switch, links: &mut Links, at: Instant, broke
         }
         count += usize::from(cards[number].serve(ports, at));
         let most = count + RECEIVE_AT_ONCE_MAX;
-        while count < most
-            && let Some(held) = switch.cards[number].take_out(at)
-        {
+        while count < most {
+            let Switch { cards, ports, .. } = switch;
+            let Some(held) = cards[number].take_out(ports, at) else { break };
             relay_held(switch, links, at, (held.tag, &held.bytes), broken);
             count += 1;
         }

@@ -119,6 +119,11 @@ impl Output {
     }
 }
 
+/// Returns the time at which the first frame of a guest's output queue arrived.
+fn first_of(ports: &[Option<Port>], port: usize, queue: usize) -> Option<Instant> {
+    ports.get(port)?.as_ref()?.output.as_ref()?.first(queue)
+}
+
 /// The receiver of a frame on the wire to a card: the number of its port, and the tag with which the frame leaves.
 type Receiver = (usize, Option<u16>);
 
@@ -179,39 +184,44 @@ impl Card {
     }
 
     /// Lets frames of the output queues begin their way on the wire, as far as it is free. A frame begins when the wire becomes free, also
-    /// if this process was late to notice that. So the card uses all of the wire's rate.
+    /// if this process was late to notice that. So the card uses all of the wire's rate. Returns true if there were frames.
     pub(crate) fn serve(&mut self, ports: &mut [Option<Port>], at: Instant) -> bool {
-        let Some(wire) = &mut self.from_card else { return false };
         let mut has_served = false;
-        while wire.free_at() <= at {
-            let outputs = |ports: &[Option<Port>], port: usize, queue: usize| {
-                ports.get(port)?.as_ref()?.output.as_ref()?.first(queue)
-            };
-            let firsts = self.ports.iter().flat_map(|port| (0..Queueing::QUEUES).map(move |queue| (*port, queue)));
-            let Some(earliest) = firsts.filter_map(|(port, queue)| outputs(ports, port, queue)).min() else { break };
-            let begin = earliest.max(wire.free_at()).min(at);
-            let count = self.ports.len();
-            let next = (0..Queueing::QUEUES).find_map(|queue| {
-                let turns = (0..count).map(|more| (self.turns[queue] + more) % count);
-                turns.map(|place| (queue, place)).find(|(queue, place)| {
-                    outputs(ports, self.ports[*place], *queue).is_some_and(|arrived| arrived <= begin)
-                })
-            });
-            let Some((queue, place)) = next else { break };
-            self.turns[queue] = (place + 1) % count;
-            let port = self.ports[place];
-            let output = ports.get_mut(port).and_then(Option::as_mut).and_then(|port| port.output.as_mut());
-            let Some(frame) = output.and_then(|output| output.queues[queue].take()) else { break };
-            // The emulator counts lost frames.
-            let _ = wire.offer(begin, Held { bytes: frame.bytes, tag: port });
+        while let Some(free_at) = self.from_card.as_ref().map(Emulator::free_at).filter(|free_at| *free_at <= at) {
+            let all = self.ports.iter().flat_map(|port| (0..Queueing::QUEUES).map(move |queue| (*port, queue)));
+            let Some(earliest) = all.filter_map(|(port, queue)| first_of(ports, port, queue)).min() else { break };
+            let begin = earliest.max(free_at).min(at);
+            let Some(frame) = self.take_waiting(ports, begin) else { break };
+            if let Some(wire) = &mut self.from_card {
+                // The emulator counts lost frames.
+                let _ = wire.offer(begin, frame);
+            }
             has_served = true;
         }
         has_served
     }
 
-    /// Returns the next frame that has arrived at the LAN, with the number of its port.
-    pub(crate) fn take_out(&mut self, at: Instant) -> Option<Held<usize>> {
-        self.from_card.as_mut()?.take(at)
+    /// Takes the frame that is sent next from the output queues, of those that have arrived by a time.
+    fn take_waiting(&mut self, ports: &mut [Option<Port>], at: Instant) -> Option<Held<usize>> {
+        let count = self.ports.len();
+        let (queue, place) = (0..Queueing::QUEUES).find_map(|queue| {
+            let turns = (0..count).map(|more| (self.turns[queue] + more) % count);
+            turns
+                .map(|place| (queue, place))
+                .find(|(queue, place)| first_of(ports, self.ports[*place], *queue).is_some_and(|arrived| arrived <= at))
+        })?;
+        self.turns[queue] = (place + 1) % count;
+        let port = self.ports[place];
+        let output = ports.get_mut(port)?.as_mut()?.output.as_mut()?;
+        output.queues[queue].take().map(|frame| Held { bytes: frame.bytes, tag: port })
+    }
+
+    /// Returns the next frame that has arrived at the LAN, with the number of its port. A wire without a model takes no time.
+    pub(crate) fn take_out(&mut self, ports: &mut [Option<Port>], at: Instant) -> Option<Held<usize>> {
+        match &mut self.from_card {
+            Some(wire) => wire.take(at),
+            None => self.take_waiting(ports, at),
+        }
     }
 
     /// Returns the next frame that has arrived from the LAN.
@@ -226,7 +236,8 @@ impl Card {
             output.is_some_and(|output| !output.is_empty())
         };
         let wire = self.from_card.as_ref();
-        let free = wire.filter(|_| self.ports.iter().any(has_frames)).map(Emulator::free_at);
+        let free = wire.map_or(Instant::from_ns(0), Emulator::free_at);
+        let free = self.ports.iter().any(has_frames).then_some(free);
         let arrivals = [wire.and_then(Emulator::next_due), self.to_card.as_ref().and_then(Emulator::next_due)];
         arrivals.into_iter().flatten().chain(free).min()
     }

@@ -33,7 +33,7 @@ fn arrived(switch: &mut Switch, at_ns: u64) -> Vec<u8> {
     let at = Instant::from_ns(at_ns);
     let Switch { cards, ports, .. } = switch;
     cards[0].serve(ports, at);
-    std::iter::from_fn(|| cards[0].take_out(at)).map(|held| held.bytes[0]).collect()
+    std::iter::from_fn(|| cards[0].take_out(ports, at)).map(|held| held.bytes[0]).collect()
 }
 
 #[test]
@@ -107,4 +107,18 @@ fn frames_of_a_removed_port_are_lost_and_reach_no_other_guest() {
     assert!(switch.cards[0].take_in(Instant::from_ns(10 * MS)).is_none());
     let counters = switch.port_counters(1);
     assert_eq!((counters["link_from_station_lost_at_end"], counters["link_to_station_lost_at_end"]), (1, 1));
+}
+
+#[test]
+fn frames_that_wait_for_a_wire_that_is_removed_leave_the_card() {
+    let mut switch = shared(Full::Pending);
+    (0..128).for_each(|_| assert!(add(&mut switch, 0, 2, b'a', 0)));
+    add(&mut switch, 1, 0, b'b', 0);
+    assert!(switch.is_held(0));
+    switch.cards[0].set_link(&PortLink::default(), Instant::from_ns(1));
+    assert_eq!(switch.cards[0].next_due(&switch.ports), Some(Instant::from_ns(0)));
+    let left = arrived(&mut switch, 1);
+    assert_eq!((left.len(), left[0]), (129, b'b'));
+    assert!(!switch.is_held(0));
+    assert_eq!(switch.cards[0].next_due(&switch.ports), None);
 }
