@@ -12,6 +12,7 @@ pub(crate) mod flow;
 pub(crate) mod flows;
 pub(crate) mod listener;
 pub(crate) mod ports;
+mod recent;
 mod route_settings;
 pub(crate) mod settings;
 mod shared_configs;
@@ -33,6 +34,7 @@ pub(crate) use flow::Flow;
 use flows::Flows;
 use listener::Listener;
 use ports::LocalPorts;
+use recent::RecentConnections;
 pub(crate) use route_settings::PrefixSettings;
 pub use route_settings::{RouteSettings, RouteSettingsError};
 pub use settings::{TcpError, TcpOptions, TcpSetting};
@@ -112,9 +114,7 @@ pub(crate) struct TcpSockets<S: Storage> {
     pub(crate) numbers: Secret,
     /// Secret from which SYN cookies are computed.
     pub(crate) cookies: Secret,
-    /// The flow of the latest segment, and the connection or TIME-WAIT entry to which the flow belongs. The next segment often has
-    /// the same flow.
-    pub(crate) latest: Option<(Flow, FlowTarget)>,
+    pub(crate) recent: RecentConnections,
     pub(crate) buffers: Buffers<S>,
     pub(crate) fast_open: FastOpenState,
     /// The defaults of this stack's connections and of keepalive probes, and the settings of the connections to single prefixes.
@@ -172,7 +172,7 @@ impl<S: Storage> TcpSockets<S> {
             events: VecDeque::new(),
             numbers: seed.secret(Purpose::InitialNumbers),
             cookies: seed.secret(Purpose::SynCookies),
-            latest: None,
+            recent: RecentConnections::new(),
             buffers: Buffers { held: 0, most: buffers_max, spare: Vec::new() },
             fast_open: FastOpenState::new(fast_open, seed.random(Purpose::FastOpenKeys)),
             defaults: Config::LINUX,
@@ -251,17 +251,25 @@ impl<S: Storage> TcpSockets<S> {
     /// Returns the connection or TIME-WAIT entry to which a flow belongs.
     #[inline]
     pub(crate) fn find(&mut self, flow: &Flow) -> Option<FlowTarget> {
-        if let Some((latest, place)) = &self.latest
-            && latest == flow
+        let has_flow = |slot| self.sockets.get(slot).is_some_and(|socket| socket.flow == *flow && !socket.detached);
+        if has_flow(self.recent.latest) {
+            return Some(FlowTarget::Connection(self.recent.latest));
+        }
+        if let Some(slot) = self.recent.guess(flow)
+            && has_flow(slot)
         {
-            return Some(*place);
+            self.prefetch(slot);
+            self.recent.latest = slot;
+            return Some(FlowTarget::Connection(slot));
         }
         let place = self.look_up(flow)?;
-        self.latest = Some((*flow, place));
+        if let FlowTarget::Connection(slot) = place {
+            self.recent.note(flow, slot);
+        }
         Some(place)
     }
 
-    /// Like [`TcpSockets::find`], but always searches the table, without comparing with the latest flow first.
+    /// Like [`TcpSockets::find`], but always searches the table, without a look at the recent connections first.
     #[inline]
     pub(crate) fn look_up(&self, flow: &Flow) -> Option<FlowTarget> {
         self.flows.find(flow, |place| match place {
@@ -281,21 +289,19 @@ impl<S: Storage> TcpSockets<S> {
         self.wheel.prefetch(slot);
     }
 
-    /// Like [`TcpSockets::prefetch`], unless the latest segment belonged to this connection, which is then in the cache.
+    /// Like [`TcpSockets::prefetch`], unless this connection sent or received the latest segment, and is then in the cache.
     #[inline]
     pub(crate) fn prefetch_unless_latest(&self, slot: u32) {
-        if !matches!(self.latest, Some((_, FlowTarget::Connection(latest))) if latest == slot) {
+        if self.recent.latest != slot {
             self.prefetch(slot);
         }
     }
 
     pub(crate) fn bind(&mut self, flow: &Flow, place: FlowTarget) {
-        self.latest = None;
         self.flows.insert(flow, place);
     }
 
     pub(crate) fn unbind(&mut self, flow: &Flow, place: FlowTarget) {
-        self.latest = None;
         self.flows.remove(flow, place);
     }
 
@@ -443,7 +449,6 @@ impl<S: Storage> TcpSockets<S> {
                 }
                 let keeps_port = holds_port && !wait.lets_follow();
                 let place = self.waits.insert(flow, wait, class, keeps_port);
-                self.latest = None;
                 self.flows.replace(&flow, FlowTarget::Connection(slot), FlowTarget::TimeWait(place));
                 keeps_port
             }

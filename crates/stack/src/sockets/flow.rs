@@ -23,7 +23,6 @@ impl Hash for Flow {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         let half = |bits: u128| u64::try_from(bits & u128::from(u64::MAX)).unwrap_or(0);
-        let ports = u64::from(self.local_port) << 16 | u64::from(self.remote_port);
         if self.is_ipv4() {
             state.write_u64(half(self.local) << 32 | half(self.remote) & u64::from(u32::MAX));
         } else {
@@ -31,7 +30,7 @@ impl Hash for Flow {
                 state.write_u64(half(bits));
             }
         }
-        state.write_u64(ports);
+        state.write_u64(self.ports().into());
     }
 }
 
@@ -64,6 +63,12 @@ impl Flow {
 
     pub(crate) fn remote(&self) -> SocketAddr {
         SocketAddr::new(self.remote_ip(), self.remote_port)
+    }
+
+    /// Returns both ports as one number: the local port in the upper half, and the remote port in the lower half.
+    #[inline]
+    pub(crate) fn ports(&self) -> u32 {
+        u32::from(self.local_port) << 16 | u32::from(self.remote_port)
     }
 
     /// Returns the flow with local port 0. This value stands for all flows with the same local address and the same remote end.

@@ -70,6 +70,8 @@ pub(crate) struct Socket<S: Storage> {
     pub(crate) egress_changed: bool,
     /// True if the connection is in a send queue.
     pub(crate) queued: bool,
+    /// True if the connection has ended and no longer owns its flow.
+    pub(crate) detached: bool,
     /// True if the connection is in the event queue.
     pub(crate) announced: bool,
     /// The readiness that the application last learnt, from an event or from the result of a call.
@@ -84,8 +86,6 @@ pub(crate) struct Socket<S: Storage> {
     pub(crate) linger: Option<Box<Duration>>,
     /// The device to send over if the remote address is link-local.
     pub(crate) on: Option<DeviceId>,
-    /// True if the connection has ended and no longer owns its flow.
-    pub(crate) detached: bool,
     /// True if the stack chose the connection's local port, so that the stack has to release the port.
     pub(crate) holds_port: bool,
     /// Whether errors cause events for the application: [`TcpOptions::report_errors`](super::TcpOptions::report_errors).
@@ -139,10 +139,12 @@ impl Wheel {
     /// Sets the deadline of a connection that has nothing to send. Returns [`NextStep::End`] if the connection has ended.
     #[inline]
     pub(crate) fn rest<S: Storage>(&mut self, slot: u32, socket: &mut Socket<S>) -> NextStep {
-        if is_over(&socket.connection) {
-            return NextStep::End;
-        }
-        self.set(slot, socket.linger_until.min(socket.connection.deadline()));
+        let deadline = match socket.connection.fast_deadline() {
+            Some(deadline) => deadline,
+            None if is_over(&socket.connection) => return NextStep::End,
+            None => socket.connection.deadline(),
+        };
+        self.set(slot, socket.linger_until.min(deadline));
         NextStep::Wait
     }
 }

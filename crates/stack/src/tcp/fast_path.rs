@@ -127,6 +127,13 @@ impl<S: Storage> Connection<S> {
         Ok(open.poll_fast(now, &self.base, u32::try_from(large_bytes).unwrap_or(u32::MAX)))
     }
 
+    /// Returns the same time as [`Connection::deadline`], or `None` if the connection is not eligible.
+    #[inline]
+    pub(crate) fn fast_deadline(&self) -> Option<Instant> {
+        let ConnectionState::Synchronized(open) = &self.state else { return None };
+        open.fast_deadline()
+    }
+
     /// Returns an upper bound for the payload of the next segment in bytes, or `None` if the slow path may have to send it.
     pub(crate) fn next_payload_max(&self, now: Instant) -> Option<usize> {
         let ConnectionState::Synchronized(open) = &self.state else { return None };

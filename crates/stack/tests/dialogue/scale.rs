@@ -6,7 +6,7 @@ use siga_stack::limits::{HEADER_BYTES_MAX, TCP_TIME_WAITS_MAX};
 use siga_stack::link::device::Agreed;
 use siga_stack::link::frame::{DeviceId, Marks, Received};
 use siga_stack::sockets::{ListenerId, TcpError, TcpEvent, TcpId, TcpOptions};
-use siga_stack::tcp::{Config, StateName};
+use siga_stack::tcp::{Config, Connection, Initial, Ports, Secret, StateName};
 use siga_stack::time::{Duration, Instant};
 use siga_stack::wire::tcp::{Flags, Header, HeaderOptions, SeqNumber};
 use smoltcp::wire::{IpAddress, TcpPacket};
@@ -291,6 +291,67 @@ fn a_syn_flood_costs_a_backlog_and_legitimate_clients_still_connect() {
     // The half-open ones end by themselves.
     net.pass(Duration::from_secs(200));
     assert_eq!(net.stacks[1].memory().held("TCP connections"), 1);
+}
+
+/// A connection to port 80, from a host that has no stack.
+struct Stranger {
+    from: IpAddr,
+    connection: Connection,
+}
+
+impl Stranger {
+    /// Exchanges segments with the last stack until neither side has one.
+    fn cross(&mut self, net: &mut Net) {
+        let (now, to) = (net.now, address(false, 0, 2));
+        let mut into = vec![0; 2_000];
+        let mut is_moving = true;
+        while std::mem::take(&mut is_moving) {
+            while let Some(segment) = self.connection.poll_transmit(now, 0) {
+                let mut payload = vec![0; segment.payload.len as usize];
+                self.connection.copy_payload(segment.payload, 0, &mut payload);
+                give(net, &packet(self.from, to, &segment.header, &payload));
+                is_moving = true;
+            }
+            while let Some(frame) = net.last().poll_transmit(now, DeviceId(0), &mut into) {
+                let (header, header_bytes) = Header::parse(&into[20..frame.len]).unwrap();
+                let payload = &into[20 + header_bytes..frame.len];
+                self.connection.handle_segment(now, &header, false, payload, 0).unwrap();
+                is_moving = true;
+            }
+        }
+    }
+}
+
+#[test]
+fn connections_of_several_hosts_with_equal_ports_get_their_own_bytes() {
+    let mut net = Net::new(&[Link { agreed: Agreed::default(), ..FAST }]);
+    let listener = net.listen(false, 80, 64);
+    let now = net.now;
+    let mut strangers: Vec<(Stranger, TcpId)> = (10..14)
+        .map(|host| {
+            let initial = Initial::new(Secret([1, 2]), &[host], now);
+            let ports = Ports { local: 5_000, remote: 80 };
+            let connection = Connection::connect(now, Config::LINUX, ports, initial).unwrap();
+            let mut stranger = Stranger { from: [10, 0, 0, host].into(), connection };
+            stranger.cross(&mut net);
+            let (there, _) = net.last().tcp_accept(listener).unwrap().unwrap();
+            (stranger, there)
+        })
+        .collect();
+    for round in 0..20_u8 {
+        for (stranger, there) in &mut strangers {
+            let IpAddr::V4(from) = stranger.from else { unreachable!("an IPv4 address") };
+            let bytes = [from.octets()[3], round];
+            stranger.connection.send(now, &bytes).unwrap();
+            stranger.cross(&mut net);
+            let mut into = [0; 4];
+            assert_eq!(net.last().tcp_receive(now, *there, &mut into), Ok(Some(2)));
+            assert_eq!(net.last().tcp_send(now, *there, &into[..2]), Ok(2));
+            stranger.cross(&mut net);
+            assert_eq!((stranger.connection.receive(now, &mut into), &into[..2]), (2, &bytes[..]));
+        }
+    }
+    assert!(net.stacks[1].drops().iter().all(|(_, count)| count == 0), "{:?}", net.stacks[1].drops());
 }
 
 #[test]

@@ -160,6 +160,7 @@ impl<S: Storage> Stack<S> {
             let len = link_bytes + bytes;
             let marks = Marks { checksum_unfilled: agreed.checksum_unfilled, segment_bytes };
             let egress = socket.egress;
+            self.tcp.recent.note(&socket.flow, slot);
             self.tcp.burst += 1;
             if !socket.connection.wants_transmit() {
                 socket.queued = false;
