@@ -385,9 +385,9 @@ impl<S: Storage> Connection<S> {
             Transition::Stay => {}
             Transition::TimeWait { acknowledge } => {
                 self.judge_path();
-                if let ConnectionState::Synchronized(open) = &self.state {
+                if let ConnectionState::Synchronized(open) = &mut self.state {
                     let wait = open.time_wait(now, &self.base);
-                    let answer = acknowledge.then(|| wait.acknowledgement(now));
+                    let answer = acknowledge.then(|| open.last_acknowledgement(now, &wait));
                     self.state = ConnectionState::TimeWait { wait, answer };
                 }
             }

@@ -148,4 +148,13 @@ impl Synchronized {
             silent_until: Instant::default(),
         }
     }
+
+    /// Returns the acknowledgement with which TIME-WAIT begins. Like each one before, it reports congestion marks (RFC 3168 section
+    /// 6.1.3, RFC 9768).
+    pub(super) fn last_acknowledgement(&mut self, now: Instant, wait: &TimeWait) -> Header {
+        let mut header = wait.acknowledgement(now);
+        header.flags.ece = self.rcv.echo_congestion;
+        self.snd.report_ecn(&mut header, true);
+        header
+    }
 }

@@ -89,6 +89,23 @@ fn a_fin_is_acknowledged_even_if_time_wait_begins_before_the_acknowledgement_is_
     dialogue.ends();
 }
 
+// RFC 3168 section 6.1.3.
+#[test]
+fn the_acknowledgement_that_begins_time_wait_echoes_a_congestion_mark() {
+    let mut dialogue = Dialogue::connecting_with(Config { ecn: true, ..plain() }, "SEC 1000:1000");
+    dialogue.gets("SE 5000:5000 ack 1001 mss 1000");
+    dialogue.sends(&["- 1001:1001 ack 5001"]);
+    dialogue.connection.shutdown(dialogue.now);
+    dialogue.sends(&["F 1001:1001 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 1002");
+    assert_eq!(dialogue.take("- 5001:5501 ack 1002", true), Ok(()));
+    dialogue.sends(&["E 1002:1002 ack 5501"]);
+    dialogue.gets("F 5501:5501 ack 1002");
+    assert_eq!(dialogue.state(), StateName::TimeWait);
+    dialogue.sends(&["E 1002:1002 ack 5502"]);
+    dialogue.ends();
+}
+
 #[test]
 fn a_retransmitted_fin_that_acknowledges_ours_is_acknowledged_too() {
     let mut dialogue = Dialogue::established(plain());
