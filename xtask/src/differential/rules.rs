@@ -13,11 +13,12 @@ use super::dialogue::{AckNumber, Act, Call, Dialogue, PathError, PeerSegment, St
 use super::packet::{ACK, CWR, ECE, FIN, RST, SYN, TcpOption, URG};
 use super::player::{Outcome, Record, Reply, Sent};
 use acknowledgements::{ack_before_data, ack_delay, closed_timestamp, duplicate_at_edge, fin_ack, sack_at_ack};
-use closing::{closed_answer, fin_beyond_window, mini_sack, reset_in_time_wait};
+use closing::{closed_answer, fin_beyond_window, mini_sack, reset_in_close_wait, reset_in_time_wait};
 use opening::{early_fin, early_unreachable, path_mss, send_early, simultaneous_ack, simultaneous_end};
 use push::push;
 use recovery::{
-    deferral, duplicate_growth, duplicate_undo, persist_restart, reneging, rtt_variance, spurious_timeout, timer_start,
+    deferral, duplicate_growth, duplicate_undo, override_timeout, persist_restart, reneging, rtt_variance,
+    spurious_timeout, timer_start, unsent_probe,
 };
 use sender::{
     ack_timestamp, challenge_limit, early_ack, early_timestamp, fast_open_data, fast_open_option, fast_open_room,
@@ -40,7 +41,7 @@ pub(crate) struct Rule {
 }
 
 /// All rules, in the order in which they are tried.
-pub(crate) const RULES: [Rule; 68] = [
+pub(crate) const RULES: [Rule; 71] = [
     Rule { name: "window-size", judge: window_size },
     Rule { name: "push", judge: push },
     Rule { name: "sack-fin", judge: sack_fin },
@@ -53,6 +54,7 @@ pub(crate) const RULES: [Rule; 68] = [
     Rule { name: "data-after-fin", judge: data_after_fin },
     Rule { name: "early-timestamp", judge: early_timestamp },
     Rule { name: "ghost-ack", judge: ghost_ack },
+    Rule { name: "urgent-notice", judge: urgent_notice },
     Rule { name: "fin-ack", judge: fin_ack },
     Rule { name: "ack-delay", judge: ack_delay },
     Rule { name: "ack-before-data", judge: ack_before_data },
@@ -62,6 +64,7 @@ pub(crate) const RULES: [Rule; 68] = [
     Rule { name: "send-early", judge: send_early },
     Rule { name: "reset-after-fin", judge: reset_after_fin },
     Rule { name: "reset-when-closing", judge: reset_when_closing },
+    Rule { name: "reset-in-close-wait", judge: reset_in_close_wait },
     Rule { name: "user-timeout", judge: user_timeout },
     Rule { name: "syn-retry", judge: syn_retry },
     Rule { name: "simultaneous-options", judge: simultaneous_options },
@@ -70,7 +73,6 @@ pub(crate) const RULES: [Rule; 68] = [
     Rule { name: "closed-timestamp", judge: closed_timestamp },
     Rule { name: "reset-in-time-wait", judge: reset_in_time_wait },
     Rule { name: "urgent-mark", judge: urgent_mark },
-    Rule { name: "urgent-notice", judge: urgent_notice },
     Rule { name: "sack-room", judge: sack_room },
     Rule { name: "mini-sack", judge: mini_sack },
     Rule { name: "probe-sample", judge: probe_sample },
@@ -109,6 +111,8 @@ pub(crate) const RULES: [Rule; 68] = [
     Rule { name: "persist-restart", judge: persist_restart },
     Rule { name: "duplicate-at-edge", judge: duplicate_at_edge },
     Rule { name: "rtt-variance", judge: rtt_variance },
+    Rule { name: "unsent-probe", judge: unsent_probe },
+    Rule { name: "override-timeout", judge: override_timeout },
 ];
 
 /// Within this time, one host may delay an acknowledgement that the other sends at once.
@@ -440,12 +444,20 @@ fn reset_when_closing(context: &Context<'_>, difference: &Difference) -> Verdict
     when(has_shut && has_fin(&steps[..reset]), Verdict::Continue)
 }
 
-/// The stack ends a connection as soon as its user timeout expires, the kernel at the retransmission after it.
+/// The stack ends a connection as soon as its user timeout expires, the kernel at the retransmission after it. In a simultaneous open,
+/// this retransmission is a SYN-ACK.
 fn user_timeout(context: &Context<'_>, difference: &Difference) -> Verdict {
-    let is_set = |step: &Step| matches!(step.act, Act::Call(Call::UserTimeoutMs(_)));
+    let set_ms = |step: &Step| match step.act {
+        Act::Call(Call::UserTimeoutMs(ms)) => Some(ms),
+        Act::Call(_) | Act::Peer(_) | Act::Error(_) | Act::Wait => None,
+    };
+    let Some(ms) = context.dialogue.steps.iter().find_map(set_ms) else { return Verdict::Unexplained };
     let ends = stack_reply(difference).is_some_and(|sent| sent.reply.bits & RST != 0)
         || matches!(difference, Difference::Call { stack: Some(Outcome::Failed), .. });
-    when(ends && context.dialogue.steps.iter().any(is_set), Verdict::Stop)
+    let repeats = |sent: &Sent| {
+        sent.reply.bits & SYN != 0 && !is_immediate(context.kernel, sent) && sent.at_us > u64::from(ms) * 1_000
+    };
+    when(ends || matches!(difference, Difference::OnlyKernel(sent) if repeats(sent)), Verdict::Stop)
 }
 
 /// The kernel also sends a challenge ACK for the acknowledgement of bytes from before the connection.

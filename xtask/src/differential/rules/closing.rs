@@ -3,7 +3,7 @@
 use super::super::compare::{Difference, Field, Verdict};
 use super::super::dialogue::{AckNumber, Act, Call, PeerSegment, Step};
 use super::super::packet::{ACK, ECE, FIN, PSH, RST, SYN};
-use super::super::player::{Record, Sent};
+use super::super::player::{Outcome, Record, Sent};
 use super::sender::{peers, steps_of, window_edges};
 use super::{
     Context, has_fin, is_after, is_bare_ack, is_immediate, kernel_reply, last_peer, replies, sack_blocks, stack_reply,
@@ -93,9 +93,11 @@ pub(super) fn fin_beyond_window(context: &Context<'_>, difference: &Difference) 
     if let Some(sent) = stack_reply(difference).filter(|sent| sent.reply.len > 0) {
         let end = sent.reply.seq.wrapping_add(sent.reply.len);
         let is_end = |other: &Sent| other.reply.bits & FIN != 0 && other.reply.seq == end && other.reply.len == 0;
+        // The dialogue may end before the window has room for the FIN.
+        let has_end = context.stack.sent.iter().any(is_end) || is_closed_behind(context, sent, end);
         let fills = window_edges(context, sent.steps).last() == Some(end);
         let waits = kernel_reply(difference).is_none_or(|kernel| kernel.at_us > sent.at_us && kernel.reply.len == 0);
-        if fills && waits && is_immediate(context.stack, sent) && context.stack.sent.iter().any(is_end) {
+        if fills && waits && is_immediate(context.stack, sent) && has_end {
             return Verdict::Stop;
         }
     }
@@ -104,4 +106,29 @@ pub(super) fn fin_beyond_window(context: &Context<'_>, difference: &Difference) 
     let end = kernel.seq.wrapping_add(kernel.len);
     let fills = window_edges(context, steps_of(difference)).last() == Some(end);
     when(is_only && kernel.len > 0 && fills, Verdict::Stop)
+}
+
+/// Whether the application has closed the sending direction before the stack sent this, and has written data up to this sequence number.
+fn is_closed_behind(context: &Context<'_>, sent: &Sent, end: u32) -> bool {
+    let steps = &context.dialogue.steps[..sent.steps];
+    let is_close = |step: &Step| matches!(step.act, Act::Call(Call::Shutdown | Call::Close));
+    let written = |(step, outcome): (&Step, &Option<Outcome>)| match (&step.act, outcome) {
+        (Act::Call(Call::Send(_) | Call::SendUrgent(_)), Some(Outcome::Bytes(bytes))) => *bytes,
+        _ => 0,
+    };
+    let written: u32 = steps.iter().zip(&context.stack.outcomes).map(written).sum();
+    steps.iter().any(is_close) && end == 1 + written
+}
+
+/// In CLOSE-WAIT, a reset is the error EPIPE of the kernel's socket. A call after a shutdown has the same error without a reset.
+pub(super) fn reset_in_close_wait(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Difference::Call { step, kernel: Some(Outcome::Refused), stack: Some(Outcome::Failed) } = difference else {
+        return Verdict::Unexplained;
+    };
+    let steps = &context.dialogue.steps[..*step];
+    let is_reset = |step: &Step| matches!(&step.act, Act::Peer(segment) if segment.flags & RST != 0);
+    let Some(reset) = steps.iter().position(is_reset) else { return Verdict::Unexplained };
+    let is_shut = |step: &Step| step.act == Act::Call(Call::Shutdown);
+    let (before, after) = steps.split_at(reset);
+    when(has_fin(before) && !before.iter().any(is_shut) && after.iter().any(is_shut), Verdict::Continue)
 }

@@ -7,7 +7,7 @@ use super::super::dialogue::{Act, PeerSegment, Step};
 use super::super::packet::{ACK, CWR, FIN, RST, SYN};
 use super::super::player::{Record, Sent};
 use super::sender::{full_segment, has_repeated, offers, peers, steps_of, window_edges};
-use super::{Context, IMMEDIATE_US, is_after, is_empty_ack, kernel_reply, stack_reply, when};
+use super::{Context, IMMEDIATE_US, is_after, is_empty_ack, kernel_reply, only_late, stack_reply, when};
 
 /// The kernel sends a segment later than the stack, because it waits until it can send several segments at once.
 pub(super) fn deferral(context: &Context<'_>, difference: &Difference) -> Verdict {
@@ -242,6 +242,39 @@ pub(super) fn timer_start(context: &Context<'_>, difference: &Difference) -> Ver
     };
     let is_timer = !is_immediate(context.kernel, kernel);
     when(is_timer && sends_new && with_sack && waits_alike && later_us != Some(kernel.at_us), Verdict::Stop)
+}
+
+/// The longest time for which the stack's data waits if the peer's window is open, but too small, with a tolerance.
+const OVERRIDE_US: std::ops::Range<u64> = 1_000_000..1_005_000;
+
+/// If the peer's window is open, but too small for the data that waits, the stack sends the data after a second at the latest. The kernel
+/// waits for a retransmission timeout.
+pub(super) fn override_timeout(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Some(sent) = stack_reply(difference).filter(|sent| sent.reply.len > 0) else { return Verdict::Unexplained };
+    let waits = kernel_reply(difference).is_none_or(|kernel| kernel.at_us > sent.at_us);
+    let begun_us = context.stack.begun_us.get(sent.steps.wrapping_sub(1)).copied().unwrap_or(0);
+    let fills = window_edges(context, sent.steps).last() == Some(sent.reply.seq.wrapping_add(sent.reply.len));
+    when(waits && fills && OVERRIDE_US.contains(&(sent.at_us - begun_us)), Verdict::Stop)
+}
+
+/// If the peer's window has shrunk, a tail-loss probe cannot be sent. The stack's retransmission timer then runs since this probe was
+/// due, and that of the kernel since the oldest outstanding segment was sent.
+pub(super) fn unsent_probe(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Difference::Reply { kernel, stack, fields } = difference else { return Verdict::Unexplained };
+    let is_timer = !is_immediate(context.kernel, kernel) && !is_immediate(context.stack, stack);
+    let is_same = kernel.reply.len > 0 && only_late(fields);
+    let end = |sent: &Sent| sent.reply.seq.wrapping_add(sent.reply.len);
+    let outstanding = context.stack.sent.iter().filter(|other| other.at_us < stack.at_us).map(end).max();
+    let edge = window_edges(context, stack.steps).last();
+    let has_shrunk = outstanding.zip(edge).is_some_and(|(end, edge)| is_after(end, edge));
+    // The probe is due after two round trips.
+    let waited_us = |record: &Record, sent: &Sent| {
+        let first = record.sent.iter().find(|other| other.reply.seq == sent.reply.seq && other.reply.len > 0);
+        first.map_or(0, |first| sent.at_us.saturating_sub(first.at_us))
+    };
+    let (kernel_us, stack_us) = (waited_us(context.kernel, kernel), waited_us(context.stack, stack));
+    let is_later = (kernel_us + 1..2 * kernel_us).contains(&stack_us);
+    when(is_timer && is_same && has_shrunk && is_later, Verdict::Stop)
 }
 
 /// The kernel's estimate of the RTT's variation differs from that of RFC 6298: it grows more slowly after a sample below the smoothed RTT,

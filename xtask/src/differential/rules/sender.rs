@@ -200,7 +200,8 @@ fn is_first_probe(context: &Context<'_>, sent: &Sent) -> bool {
 /// Whether a host has sent a segment again before this time.
 pub(super) fn has_repeated(record: &Record, at_us: u64) -> bool {
     let data = || record.sent.iter().filter(|sent| sent.at_us < at_us && sent.reply.len > 0);
-    data().enumerate().any(|(at, sent)| data().take(at).any(|first| first.reply.seq == sent.reply.seq))
+    let covers = |first: &Sent, seq: u32| seq.wrapping_sub(first.reply.seq) < first.reply.len;
+    data().enumerate().any(|(at, sent)| data().take(at).any(|first| covers(first, sent.reply.seq)))
 }
 
 /// After a timeout or a loss, the kernel's congestion window grows by all segments that an acknowledgement covers, and that of the stack
