@@ -91,8 +91,8 @@ struct Match {
     orders: [Outgoing; 2],
 }
 
-/// Returns the key of a connection if the topology permits a direct one. The guest has a device on a network with `direct = true`, and
-/// the address of the other end belongs to the guest itself, or to another guest on this network.
+/// Returns the key of a connection if the topology permits a direct one. The address of the other end belongs to the guest itself, or to
+/// another guest on a network with `direct = true`.
 fn permit(topology: &Topology, guest: &Name, flow: &Flow) -> Option<Key> {
     let own = topology.guests.get(guest)?;
     let (local, remote) = (flow.local.ip().to_canonical(), flow.remote.ip().to_canonical());
@@ -101,14 +101,11 @@ fn permit(topology: &Topology, guest: &Name, flow: &Flow) -> Option<Key> {
     };
     let mut ends = [(flow.local, flow.iss), (flow.remote, flow.irs)];
     ends.sort_unstable();
-    let is_direct =
-        |device: &siga_model::topology::Device| topology.networks.get(&device.network).is_some_and(|one| one.direct);
     if is_own(local) && is_own(remote) {
-        if !own.devices.iter().any(is_direct) {
-            return None;
-        }
         return Some(Key { ends, within: Some(guest.clone()) });
     }
+    let is_direct =
+        |device: &siga_model::topology::Device| topology.networks.get(&device.network).is_some_and(|one| one.direct);
     let device = own.devices.iter().find(|device| device.addresses.iter().any(|net| net.addr() == local))?;
     if own.forwarding || !is_direct(device) {
         return None;

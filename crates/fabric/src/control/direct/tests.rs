@@ -13,6 +13,8 @@ type = \"hipersockets\"
 device = [{ network = \"lan\", addresses = [\"10.0.0.1/24\"] }, { network = \"other\", addresses = [\"10.0.1.1/24\"] }]
 [guest.b]
 device = [{ network = \"lan\", addresses = [\"10.0.0.2/24\"] }, { network = \"other\", addresses = [\"10.0.1.2/24\"] }]
+[guest.c]
+device = [{ network = \"other\", addresses = [\"10.0.1.4/24\"] }]
 [guest.router]
 forwarding = true
 device = [{ network = \"lan\", addresses = [\"10.0.0.3/24\"] }, { network = \"other\", addresses = [\"10.0.1.3/24\"] }]
@@ -63,7 +65,9 @@ fn ask(couples: &mut DirectCouples, port: u16, [a, b]: [&Party; 2]) -> Option<Di
 fn only_connections_within_a_guest_or_over_a_direct_network_are_permitted() {
     assert!(allowed("a", "10.0.0.1:5", "10.0.0.2:7").is_some());
     assert!(allowed("a", "10.0.0.1:5", "10.0.1.1:7").is_some(), "both addresses are the guest's own");
-    assert!(allowed("a", "127.0.0.1:5", "127.0.0.1:7").is_some());
+    for guest in ["a", "c"] {
+        assert!(allowed(guest, "127.0.0.1:5", "127.0.0.1:7").is_some(), "within a guest of any network");
+    }
     for (local, remote, why) in [
         ("10.0.1.1:5", "10.0.1.2:7", "the network has no direct connections"),
         ("10.0.0.2:5", "10.0.0.1:7", "the local address is another guest's"),
