@@ -2,7 +2,7 @@
 //! networks and to send requests.
 
 use crate::control::CONTROL_ARGUMENTS;
-use crate::control::topology_left_in;
+use crate::control::{topology_in, topology_left_in};
 use crate::convert;
 use crate::files::through;
 use crate::isolate::launch::{Process, Program};
@@ -120,6 +120,16 @@ pub fn down(name: &Name) -> Result<()> {
         None if run.is_network() => run.remove_dead(),
         None => Err(error),
     }
+}
+
+/// Returns the topology of a network that is up, with the access that is granted now.
+///
+/// # Errors
+/// Returns an error if the network does not exist, or if its state is damaged.
+pub fn topology_of(name: &Name) -> Result<Topology> {
+    let base = rundir::base()?;
+    let run = RunDir::open(&base, name)?.ok_or_else(|| unknown(&base, name))?;
+    topology_in(&run)?.ok_or_else(|| unknown(&base, name))
 }
 
 /// Returns the error for an unknown network. The hint lists the networks that are up.

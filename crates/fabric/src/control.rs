@@ -71,6 +71,14 @@ pub(crate) fn topology_left_in(run: &RunDir) -> Result<Option<String>> {
     Ok(State::read(run)?.map(|(state, _)| state.topology))
 }
 
+/// Returns the topology of a network with the access that is granted now, or `None` if there is no state file.
+///
+/// # Errors
+/// Returns the same errors as [`topology_left_in`].
+pub(crate) fn topology_in(run: &RunDir) -> Result<Option<Topology>> {
+    Ok(State::read(run)?.map(|(_, topology)| topology))
+}
+
 /// The source of an event in the event loop of the control program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Source {

@@ -14,6 +14,7 @@ use siga_plan::build::Build;
 use siga_plan::command::hooks::Scope;
 use siga_plan::matrix::{Cell, Matrix};
 use siga_plan::path::PathKind;
+use siga_plan::path::own::{OwnPath, Source};
 use siga_plan::place::Place;
 use siga_plan::plan::Plan;
 use siga_plan::route::Route;
@@ -67,6 +68,12 @@ pub fn of(plan: &Plan, matrix: &Matrix, on: &[Place], ssh: &str, checkout: Optio
             Route::Host => continue,
             Route::Guests(_) => {
                 add(&holder, format!("this program (siga): starts the control program and the guests of path {route}"));
+                [Place::Local, Place::Local]
+            }
+            // siga only sends requests to the control program of a network that is up.
+            Route::Own(OwnPath { source: Source::Up(_), .. }) => [Place::Local, Place::Local],
+            Route::Own(_) => {
+                add(&holder, format!("this program (siga): starts the control program and the guests of {route}"));
                 [Place::Local, Place::Local]
             }
             Route::Built(kind) => {

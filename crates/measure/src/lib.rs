@@ -30,4 +30,5 @@ pub(crate) mod probe;
 pub mod run;
 pub mod socket;
 pub mod sys;
+pub mod topology;
 pub(crate) mod trial;

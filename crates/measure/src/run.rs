@@ -22,6 +22,7 @@ use crate::cpu::profile::Profiler;
 use crate::interrupt::interrupted;
 use crate::load::content::mix;
 use crate::needs::skip_lacking;
+use crate::topology::Networks;
 use crate::trial::prepare::Preparation;
 pub use crate::trial::series::Series;
 use crate::trial::{Bench, Measures, WITH_PROFILER, WITHOUT_PROFILER};
@@ -86,6 +87,17 @@ pub struct Ended {
     pub died: u32,
     /// If the run is incomplete: the reason, for example an interrupt or a full disk. `None` if the run is complete.
     pub cut_short: Option<Error>,
+}
+
+/// What a run uses besides its plan.
+#[derive(Debug, Clone, Copy)]
+pub struct Given<'a> {
+    /// The command that connects to other hosts.
+    pub ssh: &'a str,
+    /// The builds that levels name.
+    pub builds: &'a Builds,
+    /// The user's own networks of the plan's paths.
+    pub networks: &'a Networks,
 }
 
 /// An estimate of the number of rounds and of the time that a plan needs.
@@ -166,7 +178,7 @@ fn trial_time(plan: &Plan, cells: &[Cell]) -> Duration {
 }
 
 fn is_of_guests(cell: &Cell) -> bool {
-    matches!(cell.path.parse(), Ok(Route::Guests(_)))
+    matches!(cell.path.parse(), Ok(Route::Guests(_) | Route::Own(_)))
 }
 
 /// Opens the profiler if the plan requests the accounting method `profile`. If the plan names no accounting method, opens the
@@ -198,8 +210,7 @@ pub fn profiler(plan: &Plan, watch: &mut dyn Watch) -> Result<Option<Profiler>> 
 }
 
 /// Measures the trials of a plan that `so_far` does not contain, and appends them to `store`. `profiler` comes from the
-/// function [`profiler()`]. `series` says where the time series goes, if the user wants one. `ssh` is the command that connects to other hosts,
-/// and `builds` are the builds that levels name.
+/// function [`profiler()`]. `series` says where the time series goes, if the user wants one.
 ///
 /// # Errors
 /// Returns an error of kind `Usage` if the plan is invalid, or an error of kind `Environment` if a skipped cell cannot be recorded.
@@ -207,7 +218,7 @@ pub fn profiler(plan: &Plan, watch: &mut dyn Watch) -> Result<Option<Profiler>> 
 pub fn run(
     store: &mut Store,
     mut so_far: Run,
-    (ssh, builds): (&str, &Builds),
+    given: Given<'_>,
     profiler: Option<Profiler>,
     series: Option<Series>,
     watch: &mut dyn Watch,
@@ -217,7 +228,8 @@ pub fn run(
     skip_lacking(&plan, &mut matrix);
     let names = profiler.as_ref().map(|_| Names::open()).transpose()?;
     let preparation = Preparation::default();
-    let mut bench = Bench { plan: &plan, matrix: &matrix, ssh, builds, profiler, names, series, preparation };
+    let Given { ssh, builds, networks } = given;
+    let mut bench = Bench { plan: &plan, matrix: &matrix, ssh, builds, networks, profiler, names, series, preparation };
     let course = Course::new(&plan, &matrix, &so_far);
     for note in plan.waits_otherwise(&matrix).into_iter().chain(too_few(&plan, &matrix)) {
         watch.note(&note);

@@ -25,6 +25,7 @@ use crate::interrupt::interrupted;
 use crate::limits;
 use crate::load::client::Phase;
 use crate::probe;
+use crate::topology::Networks;
 use fixture::Fixture;
 use prepare::Preparation;
 use reading::Reading;
@@ -75,6 +76,8 @@ pub(crate) struct Bench<'a> {
     pub ssh: &'a str,
     /// The builds that levels name.
     pub builds: &'a Builds,
+    /// The user's own networks of the plan's paths.
+    pub networks: &'a Networks,
     /// The profiler; `None` if the host does not permit it or the plan does not use it.
     pub profiler: Option<Profiler>,
     /// The names of functions in the call chains of the profiler's samples. `None` without a profiler.
@@ -166,7 +169,7 @@ impl Bench<'_> {
         let Some(workload) = cell.workload.network() else { return self.command_trial(cell, round) };
         let at = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
         let probe = probe::probe();
-        let mut fixture = Fixture::set(self.plan, self.matrix, self.programs(cell)?, cell)?;
+        let mut fixture = Fixture::set(self.plan, self.matrix, (self.programs(cell)?, self.networks), cell)?;
         if check {
             let checked = self.phase(&mut fixture, self.plan.seconds.min(CHECK_SECONDS), limits::STAMP_BYTES)?;
             sound_content(&checked, "while siga checked every byte")?;
@@ -196,6 +199,7 @@ impl Bench<'_> {
             profile: observed.profile,
             chains: observed.chains,
             guests: after.guests_since(&before),
+            between: after.between_since(&before),
             planted_router: planted,
             ..hosts_record(&hosts_before, &hosts)
         };
@@ -351,6 +355,9 @@ impl Bench<'_> {
                 let guests = level.and_then(|level| level.guests).unwrap_or_default();
                 (path.attach.name(), guests.wait(wait))
             }
+            Route::Own(path) => {
+                return Ok(format!("{}, waiting of the topology", self.networks.get(&path)?.attach_name()));
+            }
             Route::Built(_) if level.is_some_and(|level| level.io_uring) => {
                 (if self.plan.processes { "process per pair, io_uring" } else { "io_uring" }, wait)
             }
@@ -477,6 +484,7 @@ fn hosts_record(before: &[HostCpu], after: &[HostCpu]) -> CpuRecord {
         profile: None,
         chains: None,
         guests: None,
+        between: Default::default(),
         planted_router: None,
     }
 }

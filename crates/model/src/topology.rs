@@ -14,6 +14,7 @@ pub mod sources;
 mod switched;
 mod switched_kind;
 mod tcp;
+mod trip;
 
 use crate::error::Result;
 use crate::features::DriverFeatures;
@@ -29,6 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 pub use switched::{KernelPort, Nic, PortSettings, PortVlan, Protection, Switch, Where};
+pub use trip::Trip;
 
 /// The guests and networks to run.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Paths that siga builds from the kernel's network devices: their names and MTU ranges.
 
 pub mod guest;
+pub mod own;
 
 use guest::GuestPath;
 use serde::{Deserialize, Serialize};

@@ -2,6 +2,7 @@
 
 use crate::path::PathKind;
 use crate::path::guest::GuestPath;
+use crate::path::own::OwnPath;
 use crate::place::Place;
 use siga_model::error::{Error, Result};
 use std::fmt;
@@ -14,6 +15,8 @@ pub enum Route {
     Built(PathKind),
     /// A path over siga's own network.
     Guests(GuestPath),
+    /// A path between two guests of the user's own network.
+    Own(OwnPath),
     /// Two existing places: first that of the client, then that of the server.
     Places(Place, Place),
     /// None: a command runs on this host.
@@ -27,6 +30,9 @@ impl FromStr for Route {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
+        if OwnPath::is_begun(text) {
+            return text.parse().map(Self::Own);
+        }
         match text.split_once('>') {
             Some((client, server)) => Ok(Self::Places(client.parse()?, server.parse()?)),
             None if text == HOST => Ok(Self::Host),
@@ -43,6 +49,7 @@ impl fmt::Display for Route {
         match self {
             Self::Built(kind) => f.pad(kind.name()),
             Self::Guests(path) => f.pad(path.name()),
+            Self::Own(path) => fmt::Display::fmt(path, f),
             Self::Host => f.pad(HOST),
             Self::Places(client, server) => f.pad(&format!("{client}>{server}")),
         }

@@ -98,11 +98,18 @@ impl GuestPath {
                 link.label()
             ));
         }
-        match level.congestion.as_deref() {
+        level.foreign_congestion()
+    }
+}
+
+impl Level {
+    /// Returns why siga's own stack does not support the level's congestion control, or `None` if it does.
+    pub(crate) fn foreign_congestion(&self) -> Option<String> {
+        match self.congestion.as_deref() {
             None | Some("cubic" | "reno" | "bbr") => None,
             Some(other) => Some(format!(
                 "level {} sets congestion control {other}, but siga's stack supports only cubic, reno and bbr",
-                level.name
+                self.name
             )),
         }
     }

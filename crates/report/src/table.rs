@@ -5,7 +5,7 @@ use super::commands;
 use super::fit;
 use super::readable;
 use super::verdicts;
-use super::words::{cautions, grouped, headline, notes};
+use super::words::{cautions, cpu_scale, grouped, headline, notes, number};
 use super::{observer, offered, overview, streams};
 use comfy_table::{CellAlignment, Table, presets};
 use siga_model::text;
@@ -61,6 +61,9 @@ pub(super) fn people(run: &Run, judged: &Judged, answer: &str, markdown: bool, w
     for (kind, words) in cautions(run, reduced) {
         let _ = writeln!(out, "{kind}: {words}");
     }
+    for line in between(reduced) {
+        let _ = writeln!(out, "CPU time between client and server, {line}");
+    }
     for line in existing_networks(run) {
         let _ = writeln!(out, "Network: {line}");
     }
@@ -112,6 +115,21 @@ impl<const N: usize> Section<N> {
         }
         format!("\n{title}\n\n{legend}\n\n{}", fit::plain(heads, drop, numbers, rows, width))
     }
+}
+
+/// Returns a line for each cell on the user's own network: the CPU time per unit of each router and switch in the median trial.
+fn between(reduced: &Reduced) -> Vec<String> {
+    let of_cell = |summary: &Summary| {
+        let units = summary.median.cpu_units();
+        let (scale, unit) = cpu_scale(summary.cell.workload.cpu_unit());
+        let each = summary.median.cpu.between.iter().map(|(name, cpu)| {
+            // Figures of CPU time are milliseconds before they are scaled.
+            format!("{name} {}", number(cpu.run_ns as f64 / 1e6 / units * scale))
+        });
+        let each: Vec<String> = each.collect();
+        (!each.is_empty() && units > 0.0).then(|| format!("{} in {unit}: {}", summary.cell, each.join(", ")))
+    };
+    reduced.cells.iter().filter_map(of_cell).collect()
 }
 
 /// Returns a line for each network between existing places: the server's address, and the interfaces of both ends with their

@@ -278,6 +278,7 @@ fn trial(cell: Cell, round: u32, sample: &Sample) -> Result<TrialRecord> {
             profile: None,
             chains: None,
             guests: None,
+            between: Default::default(),
             planted_router: None,
         },
         command: Some(CommandRecord {

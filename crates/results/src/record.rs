@@ -235,6 +235,9 @@ pub struct CpuRecord {
     /// CPU time of the guests; `None` if the path is not a siga network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guests: Option<GuestsRecord>,
+    /// On a path over the user's own network: CPU time of each router and switch between client and server, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub between: BTreeMap<String, ProcessCpu>,
     /// Only in a calibration: number of packets for which the router spent an injected CPU cost, and the injected nanoseconds in
     /// total.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -46,6 +46,7 @@ pub fn trial(path: &str, round: u32, busy_ms: u64, profile: Option<ProfileRecord
             profile,
             chains: None,
             guests: None,
+            between: Default::default(),
             planted_router: None,
         },
         command: None,

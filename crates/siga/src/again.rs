@@ -1,19 +1,22 @@
-//! Resuming a run whose plan names commands or builds of siga. A run directory must not supply a program, because another user may have written it. So the
+//! Resuming a run whose plan names commands, builds of siga, or the user's own networks. A run directory must not supply a program, because another user may have written it. So the
 //! command line names the plan again, and the recorded plan only has to agree with it.
 
 use crate::axes::Axes;
 use siga_model::error::{Error, Result};
 use siga_model::text;
 use siga_plan::plan::Plan;
+use siga_plan::route::Route;
 use std::path::Path;
 
-/// Returns the plan with which the run in `directory` goes on: the plan of the command line if the recorded plan names commands or builds,
+/// Returns the plan with which the run in `directory` goes on: the plan of the command line if the recorded plan names commands, builds or own networks,
 /// otherwise the recorded plan.
 pub(crate) fn plan(axes: &Axes, recorded: Plan, directory: &Path) -> Result<Plan> {
     let given = !axes.is_empty();
-    let builds: Vec<String> =
-        recorded.matrix()?.levels.iter().filter_map(|level| Some(level.build.as_ref()?.to_string())).collect();
-    if !recorded.has_commands() && builds.is_empty() {
+    let matrix = recorded.matrix()?;
+    let builds = matrix.levels.iter().filter_map(|level| Some(level.build.as_ref()?.to_string()));
+    let own = recorded.paths.iter().filter(|path| matches!(path.parse(), Ok(Route::Own(_)))).cloned();
+    let named: Vec<String> = builds.chain(own).collect();
+    if !recorded.has_commands() && named.is_empty() {
         let refused = Error::usage(
             "--resume uses the recorded plan of the run, so you cannot give another plan or options that change it",
         );
@@ -26,11 +29,11 @@ pub(crate) fn plan(axes: &Axes, recorded: Plan, directory: &Path) -> Result<Plan
     let place = text::shell(&directory.to_string_lossy());
     if !given {
         let commands = recorded.workload.values().flat_map(|command| command.lines());
-        let commands: Vec<String> = commands.chain(builds).collect();
+        let commands: Vec<String> = commands.chain(named).collect();
         let words =
             format!("the plan of the run in {} contains these commands: {}", directory.display(), commands.join("; "));
         return Err(Error::usage(words).hint(format!(
-            "siga never executes commands that only a run directory contains; repeat the original command line, and add --resume {place}"
+            "siga never executes or starts what only a run directory names; repeat the original command line, and add --resume {place}"
         )));
     }
     let plan = axes.plan()?;

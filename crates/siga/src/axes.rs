@@ -90,6 +90,7 @@ Examples:
   siga run --command 'gzip -c FILE' --level-args -1 --level-args -9
   siga run --command 'sort FILE' --level-env LC_ALL=C --level-env LC_ALL=C.UTF-8
   siga run --path hipersockets-routed-iucv --mtu 1500 --level 420,430 --layout zvm
+  siga run --topology topologies/figure-1.toml --client tcpip1 --server tcpip3 --workload rr-200-1000
   siga run --client local --server ssh:host --server-address 192.0.2.7 --port 5001
   siga run compilers --on ssh:old-host,ssh:new-host"
 );
@@ -225,12 +226,22 @@ pub(crate) struct Axes {
     /// method in the plan, otherwise the most accurate method that the host supports.
     #[arg(long, value_parser = method, value_name = "METHOD")]
     accounting: Option<AccountingMethod>,
-    /// Run the client in an existing place: this host, another host, a network namespace or a container. The
-    /// option --client needs --server, and replaces --path. Default: siga builds the paths itself.
+    /// Measure between two guests of the network in this topology file. --client and --server name the guests. siga
+    /// starts the network for each trial, and finds the routers and switches in between. Default: no topology.
+    #[arg(long, requires = "client", conflicts_with_all = ["path", "network"], value_name = "FILE")]
+    topology: Option<String>,
+    /// Measure between two guests of this network, which is up (`siga net up`). --client and --server name the guests.
+    /// Default: no network.
+    #[arg(long, requires = "client", conflicts_with = "path", value_name = "NAME")]
+    network: Option<String>,
+    /// Run the client in an existing place: this host, another host, a network namespace or a container. With --topology
+    /// or --network, name the guest of the client. The option --client needs --server, and replaces --path. Default:
+    /// siga builds the paths itself.
     #[arg(long, requires = "server", conflicts_with = "path", value_name = "PLACE")]
     client: Option<String>,
-    /// Run the server in an existing place: this host, another host, a network namespace or a container. The
-    /// option --server needs --client, and replaces --path. Default: siga builds the paths itself.
+    /// Run the server in an existing place: this host, another host, a network namespace or a container. With --topology
+    /// or --network, name the guest of the server. The option --server needs --client, and replaces --path. Default:
+    /// siga builds the paths itself.
     #[arg(long, requires = "client", conflicts_with = "path", value_name = "PLACE")]
     server: Option<String>,
     /// Set the address to which the client connects. Default: an address of the server's place to which the client
@@ -272,7 +283,11 @@ impl Axes {
             plan.exclude.clear();
         }
         if let (Some(client), Some(server)) = (&self.client, &self.server) {
-            plan.paths = vec![format!("{client}>{server}")];
+            plan.paths = vec![match (&self.topology, &self.network) {
+                (Some(file), _) => format!("topology:{file}:{client}>{server}"),
+                (None, Some(network)) => format!("network:{network}:{client}>{server}"),
+                (None, None) => format!("{client}>{server}"),
+            }];
         }
         set(&mut plan.paths, self.path.as_ref());
         set(&mut plan.workloads, self.workload.as_ref());

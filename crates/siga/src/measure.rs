@@ -9,7 +9,8 @@ use siga_measure::build::{Builds, check_checkout};
 use siga_measure::commands::{self, Step};
 use siga_measure::cpu::profile::Profiler;
 use siga_measure::needs::skip_lacking;
-use siga_measure::run::{self, Ended, Series, Watch as _};
+use siga_measure::run::{self, Ended, Given, Series, Watch as _};
+use siga_measure::topology::Networks;
 use siga_measure::{host, interrupt, limits, place};
 use siga_model::error::{Error, IoContext, Result};
 use siga_plan::plan::Plan;
@@ -82,6 +83,7 @@ struct Begun {
     /// The command that reaches other hosts.
     ssh: String,
     builds: Builds,
+    networks: Networks,
     profiler: Option<Profiler>,
 }
 
@@ -94,7 +96,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let environment = host::environment();
     announce(&environment);
     let mut live = Live::new(environment.is_emulated());
-    let Begun { mut store, run: mut so_far, ssh, builds, profiler } = match &args.resume {
+    let Begun { mut store, run: mut so_far, ssh, builds, networks, profiler } = match &args.resume {
         Some(directory) => {
             let (store, mut run) = Store::resume(directory, &environment)?;
             run.plan = again::plan(&args.axes, run.plan, directory)?;
@@ -102,8 +104,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
             let ssh = args.reach.command_again(&run.plan.hosts(&matrix), directory)?;
             let builds = Builds::open(&matrix, args.reach.checkout.as_deref(), &mut |text| live.note(text))?;
             builds.check_same(&run.paths)?;
+            let networks = Networks::open(&matrix, run.plan.ipv6)?;
             let profiler = run::profiler(&run.plan, &mut live)?;
-            Begun { store, run, ssh, builds, profiler }
+            Begun { store, run, ssh, builds, networks, profiler }
         }
         None => start(args, &environment, &mut live)?,
     };
@@ -115,7 +118,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
         place::raise_descriptor_limit();
     }
     let series = series(args, &store)?;
-    let ended = run::run(&mut store, so_far, (&ssh, &builds), profiler, series, &mut live)?;
+    let given = Given { ssh: &ssh, builds: &builds, networks: &networks };
+    let ended = run::run(&mut store, so_far, given, profiler, series, &mut live)?;
     live.end();
     if args.series.as_ref().is_some_and(|file| file.as_os_str() == "-") {
         note(&siga_report::render(&ended.run, args.format, args.layout, ended.run.plan.accounting)?);
@@ -178,6 +182,7 @@ fn start(args: &RunArgs, environment: &Environment, live: &mut Live) -> Result<B
     let matrix = plan.matrix()?;
     let ssh = args.reach.of_plan(&plan, &matrix)?;
     let builds = Builds::open(&matrix, args.reach.checkout.as_deref(), &mut |text| live.note(text))?;
+    let networks = Networks::open(&matrix, plan.ipv6)?;
     let now = SystemTime::now();
     seed(&mut plan, now);
     let profiler = run::profiler(&plan, live)?;
@@ -185,7 +190,7 @@ fn start(args: &RunArgs, environment: &Environment, live: &mut Live) -> Result<B
         Some(directory) => Store::create(directory, &plan, environment)?,
         None => Store::create_unused(&new_directory(&plan, now), &plan, environment)?,
     };
-    Ok(Begun { store, run, ssh, builds, profiler })
+    Ok(Begun { store, run, ssh, builds, networks, profiler })
 }
 
 /// Sets the seed of a plan that has none.
@@ -215,6 +220,7 @@ pub(crate) fn plan(axes: &Axes, reach: &Reach) -> Result<()> {
     let plan = axes.plan()?;
     let mut matrix = plan.matrix()?;
     check_checkout(&matrix, reach.checkout.as_deref())?;
+    Networks::open(&matrix, plan.ipv6)?;
     skip_lacking(&plan, &mut matrix);
     let steps = commands::of(&plan, &matrix, &reach.on, &reach.of_plan(&plan, &matrix)?, reach.checkout.as_deref())?;
     let run::Extent { rounds, time, .. } = run::estimate(&plan, &matrix);

@@ -6,6 +6,7 @@ use crate::measure::{RunArgs, announce, file_name, new_directory, seed, verdict}
 use crate::{note, print_run};
 use siga_measure::build::{Builds, check_checkout};
 use siga_measure::run::hosts::{self, Host, HostRun};
+use siga_measure::topology::Networks;
 use siga_model::error::Result;
 use siga_model::text;
 use siga_plan::place::Place;
@@ -21,6 +22,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let mut plan = args.axes.plan()?;
     let matrix = plan.matrix()?;
     Builds::refuse(&matrix)?;
+    Networks::refuse(&matrix)?;
     check_checkout(&matrix, args.reach.checkout.as_deref())?;
     let ssh = args.reach.of_plan(&plan, &matrix)?;
     let now = SystemTime::now();

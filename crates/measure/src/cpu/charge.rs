@@ -14,8 +14,8 @@ use std::collections::BTreeSet;
 pub(crate) struct Owners {
     /// Ids of the client's processes.
     pub client_pids: BTreeSet<u32>,
-    /// Id of the router's process. Only routers of virtual networks are processes.
-    pub router_pid: Option<u32>,
+    /// Ids of the routers' processes. Only routers of virtual networks are processes.
+    pub router_pids: BTreeSet<u32>,
     /// Ids of the server's processes.
     pub server_pids: BTreeSet<u32>,
     /// Inode number of the client's network namespace.
@@ -41,7 +41,7 @@ impl Owners {
     fn by_process(&self, pid: u32) -> Owner {
         if self.client_pids.contains(&pid) {
             Owner::Client
-        } else if self.router_pid == Some(pid) {
+        } else if self.router_pids.contains(&pid) {
             Owner::Router
         } else if self.server_pids.contains(&pid) {
             Owner::Server
@@ -106,7 +106,7 @@ mod tests {
     fn owners() -> Owners {
         Owners {
             client_pids: [10].into(),
-            router_pid: None,
+            router_pids: BTreeSet::new(),
             server_pids: [20].into(),
             client_inode: 100,
             server_inode: 300,

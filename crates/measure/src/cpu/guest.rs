@@ -70,6 +70,19 @@ impl GuestCounters {
     }
 }
 
+impl GuestCounters {
+    /// Adds the counters of another guest, with `prefix` before the names of its devices.
+    pub(crate) fn add(&mut self, other: &Self, prefix: &str) {
+        self.times = self.times.plus(other.times);
+        self.drops += other.drops;
+        for (reason, count) in &other.stack_drops {
+            *self.stack_drops.entry(reason.clone()).or_default() += count;
+        }
+        self.devices.extend(other.devices.iter().map(|(name, text)| (format!("{prefix}{name}"), text.clone())));
+        self.counted.extend(other.counted.iter().map(|(name, count)| (format!("{prefix}{name}"), *count)));
+    }
+}
+
 /// Returns the settings of a device as one line of text.
 fn settings(report: &DeviceReport) -> String {
     let device = &report.device;

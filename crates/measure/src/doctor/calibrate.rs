@@ -16,6 +16,7 @@ use crate::cpu::cost_injector;
 use crate::cpu::profile::Profiler;
 use crate::host;
 use crate::interrupt::interrupted;
+use crate::topology::Networks;
 use crate::trial::prepare::Preparation;
 use crate::trial::{Bench, Measures};
 use serde::{Deserialize, Serialize};
@@ -165,6 +166,7 @@ impl Course {
                 matrix: &matrix,
                 ssh: config::SSH,
                 builds: &Builds::default(),
+                networks: &Networks::default(),
                 profiler: profiler.take(),
                 names: None,
                 series: None,

@@ -9,6 +9,7 @@ use crate::build::Builds;
 use crate::config;
 use crate::cpu::profile::Profiler;
 use crate::interrupt::interrupted;
+use crate::topology::Networks;
 use crate::trial::prepare::Preparation;
 use crate::trial::{Bench, Measures};
 use serde::{Deserialize, Serialize};
@@ -54,6 +55,7 @@ pub(super) fn measure(profiler: Profiler, progress: &mut dyn FnMut(&str)) -> Res
         matrix: &matrix,
         ssh: config::SSH,
         builds: &Builds::default(),
+        networks: &Networks::default(),
         profiler: Some(profiler),
         names: None,
         series: None,

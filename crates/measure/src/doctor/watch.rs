@@ -7,6 +7,7 @@
 use crate::build::Builds;
 use crate::config;
 use crate::interrupt::interrupted;
+use crate::topology::Networks;
 use crate::trial::prepare::Preparation;
 use crate::trial::{Bench, Measures};
 use serde::{Deserialize, Serialize};
@@ -68,6 +69,7 @@ pub(super) fn watch(path: PathKind, time: Duration, progress: &mut dyn FnMut(&st
         matrix: &matrix,
         ssh: config::SSH,
         builds: &Builds::default(),
+        networks: &Networks::default(),
         profiler: None,
         names: None,
         series: None,

@@ -10,9 +10,11 @@ use super::feature::{self, Feature};
 use super::network::Network;
 use super::raised;
 use crate::channel::{Lines, write_outcome};
+use crate::topology::OwnNetwork;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, IoContext, Result};
+use siga_model::name::Name;
 use siga_plan::spec::{GuestSpec, PathSpec};
 use std::io::{IsTerminal, Stdin, Stdout};
 use std::path::Path;
@@ -48,6 +50,18 @@ pub(super) enum Request {
         /// Process id of the coordinator, as in `Build`.
         parent: u32,
     },
+    /// Start the user's own network. The coordinator sends `RaiseOwn` only once, as the first request instead of `Build`.
+    RaiseOwn {
+        /// The network to start.
+        network: Box<OwnNetwork>,
+        /// Process id of the coordinator, as in `Build`.
+        parent: u32,
+    },
+    /// Report the counters of a guest of the user's own network.
+    Report {
+        /// Name of the guest.
+        guest: Name,
+    },
     /// Report the counters of a guest.
     Guest {
         /// Index of the guest in the list `NAMES`.
@@ -82,15 +96,21 @@ pub fn hold() -> Result<()> {
     let mut output = std::io::stdout();
     match next(&mut requests)? {
         None => Ok(()),
-        Some(Request::Build { parent, .. } | Request::Raise { parent, .. } | Request::Try { parent, .. })
-            if orphaned(parent) =>
-        {
-            Ok(())
-        }
+        Some(
+            Request::Build { parent, .. }
+            | Request::Raise { parent, .. }
+            | Request::RaiseOwn { parent, .. }
+            | Request::Try { parent, .. },
+        ) if orphaned(parent) => Ok(()),
         Some(Request::Try { feature, .. }) => write_outcome(&mut output, feature::attempt(feature)),
         Some(Request::Build { spec, .. }) => hold_namespaces(&spec, &mut output, &mut requests),
-        Some(Request::Raise { spec, .. }) => raised::hold(&spec, &mut output, &mut requests),
-        Some(Request::Counters | Request::Smc | Request::Guest { .. }) => Err(not_for_people()),
+        Some(Request::Raise { spec, .. }) => raised::hold(|| raised::Network::start(&spec), &mut output, &mut requests),
+        Some(Request::RaiseOwn { network, .. }) => {
+            raised::hold(|| raised::Network::start_own(&network), &mut output, &mut requests)
+        }
+        Some(Request::Counters | Request::Smc | Request::Guest { .. } | Request::Report { .. }) => {
+            Err(not_for_people())
+        }
     }
 }
 
@@ -117,7 +137,12 @@ fn hold_namespaces(spec: &PathSpec, output: &mut Stdout, requests: &mut Lines<St
         match request {
             Request::Counters => write_outcome(output, network.counters())?,
             Request::Smc => write_outcome(output, network.check_smc())?,
-            Request::Build { .. } | Request::Raise { .. } | Request::Try { .. } | Request::Guest { .. } => {
+            Request::Build { .. }
+            | Request::Raise { .. }
+            | Request::RaiseOwn { .. }
+            | Request::Try { .. }
+            | Request::Guest { .. }
+            | Request::Report { .. } => {
                 write_outcome::<()>(output, Err(Error::usage("a namespace holder builds only one path")))?;
             }
         }

@@ -9,8 +9,10 @@ use super::holder::{self, Request};
 use super::namespace::{Node, NodeKind, gain_privilege};
 use super::{Namespace, Role};
 use crate::channel::{ChildProcess, Lines, write_outcome};
+use crate::cpu::guest::GuestCounters;
+use crate::topology::{OwnEnd, OwnNetwork};
 use serde::{Deserialize, Serialize};
-use siga_fabric::client::Leased;
+use siga_fabric::client::{Client, Leased};
 use siga_fabric::join::ReservedPort;
 use siga_fabric::protocol::report::ReportPart;
 use siga_fabric::protocol::request::{Answer, GuestStatus, MemberStatus, Request as Ask};
@@ -52,8 +54,17 @@ pub struct Raised {
     pub guests: [Option<u32>; 3],
     /// Process id of the control program.
     pub control: u32,
-    /// Process ids of the switches.
+    /// Process ids of the switches. On a path over the user's own network, of those between client and server.
     pub switches: Vec<u32>,
+    /// On a path over the user's own network: the routers between client and server, with their process ids.
+    #[serde(default)]
+    pub routers: Vec<(Name, u32)>,
+    /// On such a path: the names of the switches between client and server, in the order of `switches`.
+    #[serde(default)]
+    pub switch_names: Vec<Name>,
+    /// Process ids of guests and switches of the user's own network that are not between client and server.
+    #[serde(default)]
+    pub beside: Vec<u32>,
     /// The modelled links that the network reports, by the label of the port's station (`port tcpip3.lan`).
     pub links: BTreeMap<String, String>,
 }
@@ -62,16 +73,31 @@ impl Raised {
     /// Returns the ids of the network's processes, except those that embed a guest.
     pub(crate) fn pids(&self) -> Vec<u32> {
         let guests = self.guests.into_iter().flatten();
-        guests.chain(self.switches.iter().copied()).chain([self.control]).collect()
+        let routers = self.routers.iter().map(|(_, pid)| *pid);
+        let others = self.switches.iter().chain(&self.beside).copied();
+        guests.chain(routers).chain(others).chain([self.control]).collect()
     }
 }
 
-/// A running network. Dropping this value ends the network.
+/// A running network. Dropping this value ends the network, unless it was up before.
 #[derive(Debug)]
 pub struct Net {
     /// Description of the network.
     pub raised: Raised,
-    holder: ChildProcess,
+    /// The names of the client's guest, the router and the server's guest.
+    names: [String; 3],
+    /// True for the user's own network.
+    is_own: bool,
+    source: Source,
+}
+
+/// The process that answers requests for the counters of a network's guests.
+#[derive(Debug)]
+enum Source {
+    /// The namespace holder that has started the network.
+    Holder(ChildProcess),
+    /// The control program of a network that was up before.
+    Up(Client),
 }
 
 impl Net {
@@ -86,7 +112,31 @@ impl Net {
         let mut holder = ChildProcess::start(holder::command(program), format!("path {}", spec.path))?;
         let request = Request::Raise { spec: spec.clone(), parent: std::process::id() };
         let raised = holder.ask(&request, RAISE_TIME_MAX)?;
-        Ok(Self { raised, holder })
+        Ok(Self { raised, names: NAMES.map(str::to_owned), is_own: false, source: Source::Holder(holder) })
+    }
+
+    /// Starts the user's own network as [`Net::raise`] does, or connects to the network `up`, which is up already.
+    pub(crate) fn own(program: &Path, own: &OwnNetwork, up: Option<&Name>) -> Result<Self> {
+        let router = match own.routers.as_slice() {
+            [only] => only.to_string(),
+            _ => "routers".to_owned(),
+        };
+        let names = [own.ends[0].guest.to_string(), router, own.ends[1].guest.to_string()];
+        let Some(name) = up else {
+            let mut holder = ChildProcess::start(holder::command(program), "own network")?;
+            let request = Request::RaiseOwn { network: Box::new(own.clone()), parent: std::process::id() };
+            let raised = holder.ask(&request, RAISE_TIME_MAX)?;
+            return Ok(Self { raised, names, is_own: true, source: Source::Holder(holder) });
+        };
+        let mut client = Client::connect(name)?;
+        let control = client.control_pid().unwrap_or(0);
+        let raised = describe_own(&mut client, own, (rundir::base()?, name.clone()), control)?;
+        Ok(Self { raised, names, is_own: true, source: Source::Up(client) })
+    }
+
+    /// Returns the names of the client's guest, the router and the server's guest.
+    pub(crate) fn names(&self) -> &[String; 3] {
+        &self.names
     }
 
     /// Returns the counters of a guest. `guest` is the guest's index in [`NAMES`].
@@ -94,13 +144,46 @@ impl Net {
     /// # Errors
     /// Returns an error of kind `Environment` if the holder or the network has ended or does not answer.
     pub fn report(&mut self, guest: usize) -> Result<Vec<ReportPart>> {
-        self.holder.ask(&Request::Guest { guest }, ANSWER_TIME_MAX)
+        match &mut self.source {
+            Source::Holder(holder) => holder.ask(&Request::Guest { guest }, ANSWER_TIME_MAX),
+            Source::Up(_) => Err(Error::usage("no such guest")),
+        }
+    }
+
+    /// Returns the counters of the client's guest, of all routers, or of the server's guest. `None` if they have no process of their own.
+    pub(crate) fn counters(&mut self, at: usize) -> Result<Option<GuestCounters>> {
+        if at == 1 && self.is_own {
+            let routers: Vec<Name> = self.raised.routers.iter().map(|(name, _)| name.clone()).collect();
+            let mut all: Option<GuestCounters> = None;
+            for router in &routers {
+                let prefix = if routers.len() > 1 { format!("{router}/") } else { String::new() };
+                let counters = GuestCounters::of(&self.report_of(router)?);
+                all.get_or_insert_default().add(&counters, &prefix);
+            }
+            return Ok(all);
+        }
+        if self.raised.guests[at].is_none() {
+            return Ok(None);
+        }
+        let parts = if self.is_own { self.report_of(&self.names[at].parse()?)? } else { self.report(at)? };
+        Ok(Some(GuestCounters::of(&parts)))
+    }
+
+    fn report_of(&mut self, guest: &Name) -> Result<Vec<ReportPart>> {
+        match &mut self.source {
+            Source::Holder(holder) => holder.ask(&Request::Report { guest: guest.clone() }, ANSWER_TIME_MAX),
+            Source::Up(client) => report_of(client, guest),
+        }
     }
 }
 
 /// Runs in the holder: starts a network and serves the coordinator until standard input ends.
-pub(super) fn hold(spec: &GuestSpec, output: &mut std::io::Stdout, requests: &mut Lines<std::io::Stdin>) -> Result<()> {
-    let mut network = match Network::start(spec) {
+pub(super) fn hold(
+    start: impl FnOnce() -> Result<(Network, Raised)>,
+    output: &mut std::io::Stdout,
+    requests: &mut Lines<std::io::Stdin>,
+) -> Result<()> {
+    let mut network = match start() {
         Ok((network, raised)) => {
             write_outcome(output, Ok(raised))?;
             network
@@ -112,7 +195,13 @@ pub(super) fn hold(spec: &GuestSpec, output: &mut std::io::Stdout, requests: &mu
     while let Some(request) = holder::next(requests)? {
         match request {
             Request::Guest { guest } => write_outcome(output, network.report(guest))?,
-            Request::Build { .. } | Request::Raise { .. } | Request::Try { .. } | Request::Counters | Request::Smc => {
+            Request::Report { guest } => write_outcome(output, report_of(&mut network.leased.client, &guest))?,
+            Request::Build { .. }
+            | Request::Raise { .. }
+            | Request::RaiseOwn { .. }
+            | Request::Try { .. }
+            | Request::Counters
+            | Request::Smc => {
                 write_outcome::<()>(
                     output,
                     Err(Error::usage("a namespace holder that has started guests cannot carry out this order")),
@@ -123,24 +212,39 @@ pub(super) fn hold(spec: &GuestSpec, output: &mut std::io::Stdout, requests: &mu
     network.leased.down()
 }
 
-struct Network {
+pub(super) struct Network {
     leased: Leased,
     /// The namespaces of client and server, if they are in namespaces.
     nodes: Vec<Node>,
 }
 
 impl Network {
-    fn start(spec: &GuestSpec) -> Result<(Self, Raised)> {
+    /// Starts a network with this topology in a directory of its own. Returns it with the directory and the name of the network.
+    fn up(topology: &str) -> Result<(Leased, PathBuf, Name)> {
         let drawn = Secret::draw()
             .map_err(|error| Error::environment(format!("cannot get random numbers from the kernel: {error}")))?;
         // The directory's name is short, because the path of a UNIX socket has a length limit.
         let base = std::env::temp_dir().join(format!("siga-{}", &drawn.text()[..12]));
         let name: Name = NAME.parse()?;
-        let leased = Leased::up_at(&base, &name, &spec.topology()).inspect_err(|_| {
+        let leased = Leased::up_at(&base, &name, topology).inspect_err(|_| {
             // Return the first error, even if the files cannot be removed.
             let _ = RunDir::open(&base, &name).map(|run| run.map(|run| run.remove_dead()));
             let _ = rundir::remove_base(&base);
         })?;
+        Ok((leased, base, name))
+    }
+
+    /// Starts the user's own network.
+    pub(super) fn start_own(own: &OwnNetwork) -> Result<(Self, Raised)> {
+        let topology = own.topology.as_ref().ok_or_else(|| Error::usage("the network has no topology to start"))?;
+        let (mut leased, base, name) = Self::up(topology)?;
+        let control = u32::try_from(leased.control().as_raw_nonzero().get()).unwrap_or(0);
+        let raised = describe_own(&mut leased.client, own, (base, name), control)?;
+        Ok((Self { leased, nodes: Vec::new() }, raised))
+    }
+
+    pub(super) fn start(spec: &GuestSpec) -> Result<(Self, Raised)> {
+        let (leased, base, name) = Self::up(&spec.topology())?;
         let mut network = Self { leased, nodes: Vec::new() };
         let attach = spec.path.attach;
         let [client_inside, server_inside] = attach.in_namespaces();
@@ -155,6 +259,9 @@ impl Network {
             guests,
             control: u32::try_from(network.leased.control().as_raw_nonzero().get()).unwrap_or(0),
             switches,
+            routers: Vec::new(),
+            switch_names: Vec::new(),
+            beside: Vec::new(),
             links: links(&status),
             base,
             network: name,
@@ -191,20 +298,71 @@ impl Network {
     }
 
     fn secret(&mut self, guest: &str, attach: Attach) -> Result<Secret> {
-        let application = attach == Attach::Iucv;
-        let answers = self.ask(Ask::Secret { guest: guest.parse()?, application })?;
-        let secret = answers
-            .into_iter()
-            .find_map(|answer| if let Answer::Secret(secret) = answer { Some(secret) } else { None });
-        secret.ok_or_else(|| Error::environment(format!("the control program has no secret for {guest}")))
+        secret_of(&mut self.leased.client, guest.parse()?, attach == Attach::Iucv)
     }
 
     fn report(&mut self, guest: usize) -> Result<Vec<ReportPart>> {
         let name = NAMES.get(guest).ok_or_else(|| Error::usage("no such guest"))?;
-        let answers = self.ask(Ask::Report(name.parse()?))?;
-        let part = |answer| if let Answer::Report { part, .. } = answer { Some(part) } else { None };
-        Ok(answers.into_iter().filter_map(part).collect())
+        report_of(&mut self.leased.client, &name.parse()?)
     }
+}
+
+fn secret_of(client: &mut Client, guest: Name, application: bool) -> Result<Secret> {
+    let none = Error::environment(format!("the control program has no secret for {guest}"));
+    let answers = client.request(Ask::Secret { guest, application })?;
+    let secret =
+        answers.into_iter().find_map(|answer| if let Answer::Secret(secret) = answer { Some(secret) } else { None });
+    secret.ok_or(none)
+}
+
+fn report_of(client: &mut Client, guest: &Name) -> Result<Vec<ReportPart>> {
+    let answers = client.request(Ask::Report(guest.clone()))?;
+    let part = |answer| if let Answer::Report { part, .. } = answer { Some(part) } else { None };
+    Ok(answers.into_iter().filter_map(part).collect())
+}
+
+/// Returns the secrets and the processes of the user's own network, which is up.
+fn describe_own(
+    client: &mut Client,
+    own: &OwnNetwork,
+    (base, network): (PathBuf, Name),
+    control: u32,
+) -> Result<Raised> {
+    let status = client.request(Ask::Status { detail: false })?;
+    let mut pids: BTreeMap<Name, u32> = BTreeMap::new();
+    for answer in &status {
+        if let Answer::Guest(GuestStatus { name, pid: Some(pid), .. }) = answer {
+            pids.insert(name.clone(), *pid);
+        }
+    }
+    let mut running = |name: &Name| {
+        pids.remove(name).ok_or_else(|| {
+            Error::environment(format!("guest {name} does not run"))
+                .hint(format!("start it with `siga net start NETWORK {name}`"))
+        })
+    };
+    let routers = own.routers.iter().map(|name| Ok((name.clone(), running(name)?))).collect::<Result<Vec<_>>>()?;
+    let switches = own.switches.iter().map(&mut running).collect::<Result<Vec<_>>>()?;
+    let mut end = |end: &OwnEnd| -> Result<(Option<u32>, Secret)> {
+        let pid = if end.external { None } else { Some(running(&end.guest)?) };
+        Ok((pid, secret_of(client, end.guest.clone(), !end.external)?))
+    };
+    let [of_client, of_server] = &own.ends;
+    let ((client_pid, client_secret), (server_pid, server_secret)) = (end(of_client)?, end(of_server)?);
+    Ok(Raised {
+        base,
+        network,
+        client: Some(client_secret),
+        server: Some(server_secret),
+        namespaces: Vec::new(),
+        guests: [client_pid, None, server_pid],
+        control,
+        switches,
+        routers,
+        switch_names: own.switches.clone(),
+        beside: pids.into_values().collect(),
+        links: links(&status),
+    })
 }
 
 /// Returns the process ids of the guests on the path, and those of the switches.

@@ -13,6 +13,7 @@ use crate::cpu::chains::Names;
 use crate::cpu::profile::Profiler;
 use crate::interrupt::{catch_interrupts, interrupt};
 use crate::needs::skip_lacking;
+use crate::topology::Networks;
 use crate::trial::prepare::Preparation;
 use crate::trial::{Bench, Measures};
 use crate::{host, place};
@@ -156,6 +157,7 @@ impl Measurer {
     fn begin(plan: Plan, levels: &[Level], notes: &mut Notes) -> Result<(Self, Vec<(Cell, String)>)> {
         let mut matrix = plan.matrix_with(levels)?;
         Builds::refuse(&matrix)?;
+        Networks::refuse(&matrix)?;
         let known = matrix.skipped.len();
         skip_lacking(&plan, &mut matrix);
         let lacking = matrix.skipped.split_off(known);
@@ -184,6 +186,7 @@ impl Measurer {
             // A plan that reaches further hosts is refused before.
             ssh: crate::config::SSH,
             builds: &Builds::default(),
+            networks: &Networks::default(),
             profiler: self.profiler.take(),
             names: self.names.take(),
             series: None,

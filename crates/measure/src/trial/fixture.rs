@@ -1,9 +1,9 @@
 //! The fixture of a trial: the path, the two agents at its ends, and the orders (requests) that the coordinator sends to the
 //! agents.
 
-use super::ends::{Ends, build, choice, everywhere, existing, network, no_path, raise};
+use super::ends::{Ends, build, choice, everywhere, existing, network, no_path, raise, raise_own};
 use super::reach::{self, End, Existing};
-use super::reading::{Reading, run_times};
+use super::reading::{Reading, RunTimes, run_times};
 use super::series::Pids;
 use crate::agent::launch::{LaunchedAgent, Programs, launch};
 use crate::agent::protocol::{Answer, Order, Report, Tick};
@@ -23,12 +23,12 @@ use crate::load::server::ServerConfig;
 use crate::path::{Built, Net, Path as BuiltPath, Role};
 use crate::socket::Endpoint;
 use crate::socket::sockmap::Sockmap;
+use crate::topology::Networks;
 use rustix::fd::AsRawFd;
 use rustix::io::{FdFlags, fcntl_setfd};
 use siga_model::error::{Error, IoContext, Result};
 use siga_plan::matrix::{Cell, Matrix};
 use siga_plan::path::PathKind;
-use siga_plan::path::guest::NAMES;
 use siga_plan::place::Place;
 use siga_plan::plan::Plan;
 use siga_plan::plant::Plant;
@@ -108,19 +108,25 @@ impl Fixture {
     /// Builds the path of a cell with the programs `from`, connects all pairs, and waits until both client and server are quiescent (send nothing). Returns
     /// an error of kind `Environment` if the path cannot be built, if a place refuses access, or if the client cannot reach the
     /// server.
-    pub(super) fn set(plan: &Plan, matrix: &Matrix, from: Programs<'_>, cell: &Cell) -> Result<Self> {
+    pub(super) fn set(
+        plan: &Plan,
+        matrix: &Matrix,
+        (from, networks): (Programs<'_>, &Networks),
+        cell: &Cell,
+    ) -> Result<Self> {
         let route: Route = cell.path.parse()?;
         let level = matrix.levels.iter().find(|level| level.name == cell.level);
         let level = level.ok_or_else(|| Error::usage(format!("unknown level `{}`", cell.level)))?;
         let (way, ends) = match &route {
             Route::Built(kind) => build(*kind, from.siga, plan, cell, level)?,
             Route::Guests(path) => raise(*path, from.siga, plan, cell, level)?,
+            Route::Own(path) => raise_own(path, networks.get(path)?, from.siga, plan, cell, level)?,
             Route::Places(client, server) => (Way::Existing(None), existing(client, server, plan, cell)?),
             Route::Host => return Err(no_path(cell)),
         };
         let sockmap = match route {
             Route::Built(PathKind::Sockmap) => Some(Sockmap::create(2 * cell.connections().max(1_024))?),
-            Route::Built(_) | Route::Guests(_) | Route::Places(..) | Route::Host => None,
+            Route::Built(_) | Route::Guests(_) | Route::Own(_) | Route::Places(..) | Route::Host => None,
         };
         let inherited = sockmap.as_ref().map(inheritable).transpose()?;
         let LaunchedAgent { process: server, addresses: server_addresses } =
@@ -274,24 +280,26 @@ impl Fixture {
         };
         let Way::Guests(net) = &mut self.way else {
             let server = read(&mut self.server)?;
-            return Ok(Reading { client: read(&mut self.client)?, server, guests: None, guests_waited: [0; 3] });
+            let client = read(&mut self.client)?;
+            let (between, names) = (BTreeMap::new(), Default::default());
+            return Ok(Reading { client, server, guests: None, between, names, guests_waited: [0; 3] });
         };
         // After a phase, read the run times before the requests to the guests. The requests use CPU time of the guests and of
         // the control program, which must not count as CPU time of the path.
         let early = if first { None } else { Some(run_times(net)?) };
-        let mut counters = [None, None, None];
+        let mut counters: [Option<GuestCounters>; 3] = [None, None, None];
         for (guest, counters) in counters.iter_mut().enumerate() {
-            if net.raised.guests[guest].is_some() {
-                *counters = Some(GuestCounters::of(&net.report(guest)?));
-            }
+            *counters = net.counters(guest)?;
         }
         let server = read(&mut self.server)?;
         let client = read(&mut self.client)?;
-        let (times, control) = early.map_or_else(|| run_times(net), Ok)?;
-        let mut counted = times.into_iter().zip(counters).map(|(times, counters)| times.zip(counters));
+        let RunTimes { guests, control, between } = early.map_or_else(|| run_times(net), Ok)?;
+        let mut counted = guests.into_iter().zip(counters).map(|(times, counters)| times.zip(counters));
         let guests = std::array::from_fn(|_| counted.next().flatten());
-        let guests_waited = net.raised.guests.map(|pid| pid.and_then(delay::of).unwrap_or(0));
-        Ok(Reading { client, server, guests: Some((guests, control)), guests_waited })
+        let mut guests_waited = net.raised.guests.map(|pid| pid.and_then(delay::of).unwrap_or(0));
+        guests_waited[1] += net.raised.routers.iter().filter_map(|(_, pid)| delay::of(*pid)).sum::<u64>();
+        let names = net.names().clone();
+        Ok(Reading { client, server, guests: Some((guests, control)), between, names, guests_waited })
     }
 
     /// Reads the CPU counters of each host of the path. The coordinator itself reads the counters of its own host, so that
@@ -330,17 +338,20 @@ impl Fixture {
         of_ends.chain(of_net).collect()
     }
 
-    fn guest_pids(&self) -> [Option<u32>; 3] {
-        if let Way::Guests(net) = &self.way { net.raised.guests } else { [None; 3] }
+    /// Returns the processes of the client's guest, of the routers, and of the server's guest.
+    fn guest_pids(&self) -> (Option<u32>, Vec<u32>, Option<u32>) {
+        let Way::Guests(net) = &self.way else { return (None, Vec::new(), None) };
+        let [client, router, server] = net.raised.guests;
+        (client, router.into_iter().chain(net.raised.routers.iter().map(|(_, pid)| *pid)).collect(), server)
     }
 
     /// Returns the processes of each component that runs on this host.
     pub(super) fn component_pids(&self, ends: &Reading) -> Pids {
-        let [client, router, server] = self.guest_pids();
+        let (client, routers, server) = self.guest_pids();
         let of = |spent: &Spent, guest: Option<u32>| spent.pids.iter().copied().chain(guest).collect();
         Pids {
             client: (!self.remote.0).then(|| of(&ends.client, client)),
-            router: router.map(|pid| vec![pid]),
+            router: (!routers.is_empty()).then_some(routers),
             server: (!self.remote.1).then(|| of(&ends.server, server)),
         }
     }
@@ -385,12 +396,12 @@ impl Fixture {
 
     /// Returns the processes and namespaces of each component, to which the profiler's samples are charged.
     pub(super) fn owners(&self, ends: &Reading) -> Owners {
-        let [client, router_pid, server] = self.guest_pids();
+        let (client, router_pids, server) = self.guest_pids();
         let set =
             |spent: &Spent, guest: Option<u32>| spent.pids.iter().copied().chain(guest).collect::<BTreeSet<u32>>();
         Owners {
             client_pids: set(&ends.client, client),
-            router_pid,
+            router_pids: router_pids.into_iter().collect(),
             server_pids: set(&ends.server, server),
             client_inode: self.inodes.client,
             server_inode: self.inodes.server,
@@ -411,7 +422,7 @@ impl Fixture {
             Way::Guests(net) => (net.raised.links.clone(), BTreeMap::new(), BTreeMap::new(), Vec::new(), None),
             Way::Existing(None) => Default::default(),
         };
-        for (name, counters) in NAMES.iter().zip(read.guests()) {
+        for (name, counters) in read.names.iter().zip(read.guests()) {
             let devices = counters.into_iter().flat_map(|counters| &counters.devices);
             interfaces.extend(devices.map(|(device, text)| (format!("{name}/{device}"), text.clone())));
         }

@@ -6,6 +6,7 @@ use crate::limits;
 use crate::matrix::{Cell, Matrix};
 use crate::path::PathKind;
 use crate::path::guest::{GuestPath, Medium};
+use crate::path::own::{OwnPath, Source};
 use crate::place::{self, Place};
 use crate::route::Route;
 use crate::workload::{Workload, parse_size};
@@ -156,7 +157,7 @@ impl Plan {
         let known = match route {
             Route::Built(kind) => asked.or(kind.mtu_default()).filter(|_| kind.mtu_default().is_some()),
             Route::Guests(path) => asked.or(Some(path.mtu_default())),
-            Route::Places(..) => asked,
+            Route::Own(_) | Route::Places(..) => asked,
             Route::Host => {
                 return Err(Error::usage(format!(
                     "path {route} is only for commands, but workload {workload} is not a command"
@@ -211,6 +212,7 @@ impl Plan {
         let (lacks, range) = match route {
             Route::Built(kind) => (kind.lacks(level), kind.mtu_range(self.ipv6)),
             Route::Guests(path) => (self.lacks(*path, level), Some(path.mtu_range(self.ipv6))),
+            Route::Own(path) => (self.own_lacks(path, asked_mtu, level), None),
             Route::Host => {
                 (Some(format!("path {route} is only for commands, but workload {workload} is not a command")), None)
             }
@@ -222,7 +224,7 @@ impl Plan {
         if lacks.is_some() {
             return Ok(lacks);
         }
-        if self.wait == Waiting::Adaptive && !matches!(route, Route::Guests(_)) {
+        if self.wait == Waiting::Adaptive && !matches!(route, Route::Guests(_) | Route::Own(_)) {
             return Ok(Some(no_adaptive(route)));
         }
         if let (Some(asked), Some(own)) = (asked_mtu, level.mtu)
@@ -242,7 +244,7 @@ impl Plan {
                     Ok(Route::Built(kind)) => kind.mtu_range(self.ipv6),
                     Ok(Route::Guests(path)) => Some(path.mtu_range(self.ipv6)),
                     Ok(Route::Places(..)) => Some(place::mtu_range(self.ipv6)),
-                    Ok(Route::Host) | Err(_) => None,
+                    Ok(Route::Own(_) | Route::Host) | Err(_) => None,
                 };
                 range.is_some_and(|(l, m)| (l..=m).contains(&mtu))
             });
@@ -288,6 +290,35 @@ impl Plan {
             return Some(format!("path {path} carries only IPv4 packets, but the plan uses IPv6"));
         }
         path.lacks(level)
+    }
+
+    /// Returns a setting of the plan or of the level that a path over the user's own network does not support, if there is one.
+    fn own_lacks(&self, path: &OwnPath, asked_mtu: Option<u32>, level: &Level) -> Option<String> {
+        let (level_name, plant) = (&level.name, level.plant.unwrap_or(self.plant));
+        let refused = |what: &str| Some(format!("{what}, but on path {path}, the topology decides this"));
+        let others = level.settings().into_iter().filter(|name| !matches!(*name, "congestion" | "build"));
+        let others: Vec<_> = others.collect();
+        if !others.is_empty() {
+            return refused(&format!("level {level_name} sets {}", others.join(", ")));
+        }
+        if asked_mtu.is_some() {
+            return refused("the plan sets an MTU");
+        }
+        if self.wait != Waiting::Block {
+            return refused("the plan sets how client and server wait for data");
+        }
+        if plant.router_us > 0.0 || plant.profiler_us > 0.0 {
+            return Some(format!("path {path} does not support a planted cost in the router"));
+        }
+        if self.processes {
+            return Some(format!("path {path} does not support one process per pair"));
+        }
+        match (&path.source, &level.build) {
+            (Source::Up(name), Some(_)) => Some(format!(
+                "level {level_name} uses another build of siga, but network {name} already runs; use --topology with its file"
+            )),
+            _ => level.foreign_congestion(),
+        }
     }
 }
 

@@ -64,7 +64,7 @@ impl<'a> Side<'a> {
             Ok(Route::Built(kind)) => kind.about().to_owned(),
             // The name of the side says already that it is siga's.
             Ok(Route::Guests(path)) => path.about().trim_start_matches("siga's network: ").to_owned(),
-            Ok(Route::Places(..) | Route::Host) | Err(_) => String::new(),
+            Ok(Route::Own(_) | Route::Places(..) | Route::Host) | Err(_) => String::new(),
         }
     }
 
@@ -125,7 +125,7 @@ impl Network {
 pub(super) fn network(path: &str) -> Option<Network> {
     match path.parse() {
         Ok(Route::Built(_)) => Some(Network::Kernel),
-        Ok(Route::Guests(_)) => Some(Network::Siga),
+        Ok(Route::Guests(_) | Route::Own(_)) => Some(Network::Siga),
         Ok(Route::Places(..) | Route::Host) | Err(_) => None,
     }
 }

@@ -116,6 +116,17 @@ pub struct GuestTimes {
 }
 
 impl GuestTimes {
+    /// Returns the sum of the times of two guests.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            copying_ns: self.copying_ns.saturating_add(other.copying_ns),
+            looking_ns: self.looking_ns.saturating_add(other.looking_ns),
+            yielding_ns: self.yielding_ns.saturating_add(other.yielding_ns),
+            colocated_ns: self.colocated_ns.saturating_add(other.colocated_ns),
+        }
+    }
+
     /// Returns the time spent since `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {

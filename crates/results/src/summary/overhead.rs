@@ -10,7 +10,7 @@ pub fn base_of(cell: &Cell) -> Option<Cell> {
     let base = match cell.path.parse().ok()? {
         Route::Built(kind) => kind.without_router()?.name(),
         Route::Guests(path) => path.without_router()?.name(),
-        Route::Places(..) | Route::Host => return None,
+        Route::Own(_) | Route::Places(..) | Route::Host => return None,
     };
     Some(Cell { path: base.into(), ..cell.clone() })
 }
@@ -20,7 +20,7 @@ pub fn base_of(cell: &Cell) -> Option<Cell> {
 pub fn kernel_path_of(path: &str) -> Option<&'static str> {
     match path.parse().ok()? {
         Route::Guests(path) => Some(path.of_kernel().name()),
-        Route::Built(_) | Route::Places(..) | Route::Host => None,
+        Route::Built(_) | Route::Own(_) | Route::Places(..) | Route::Host => None,
     }
 }
 
