@@ -199,15 +199,17 @@ impl Agent {
         let mut process = process::own();
         let mut pids = vec![std::process::id()];
         let mut waited_ns = delay::own();
+        let mut of_workers = None;
         if let Work::Workers(workers) = &mut self.work {
             let spent = workers.spent()?;
             process = process.plus(spent.process);
             pids.extend(spent.pids);
+            of_workers = spent.guest;
             waited_ns = waited_ns.zip(spent.waited_ns).map(|(own, workers)| own + workers);
         }
         let report =
             self.guest.as_ref().map(Attachment::report).transpose().context("cannot read the guest's report")?;
-        let guest = report.map(|parts| GuestCounters::of(&parts));
+        let guest = report.map(|parts| GuestCounters::of(&parts)).or(of_workers);
         // The kernel's counters of the network namespace do not include the traffic of a guest. So for a guest, use the
         // counters of its stack.
         let protocol = guest.as_ref().map_or_else(place::protocol_counters, |guest| guest.stack_drops.clone());

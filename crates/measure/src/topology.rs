@@ -9,6 +9,7 @@ use siga_model::topology::Topology;
 use siga_plan::file;
 use siga_plan::matrix::Matrix;
 use siga_plan::path::own::{OwnPath, Source};
+use siga_plan::plan::Plan;
 use siga_plan::route::Route;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -48,12 +49,13 @@ impl Networks {
     /// # Errors
     /// Returns an error of kind `Usage` if a file cannot be read, if a topology has an error, or if the guests cannot reach each other.
     /// Returns an error of kind `Environment` if a network is not up.
-    pub fn open(matrix: &Matrix, ipv6: bool) -> Result<Self> {
+    pub fn open(matrix: &Matrix, plan: &Plan) -> Result<Self> {
         let mut networks = Self::default();
         for cell in &matrix.cells {
             let Ok(Route::Own(path)) = cell.path.parse() else { continue };
             if networks.get(&path).is_err() {
-                let network = OwnNetwork::read(&path, ipv6).map_err(|error| error.at(format!("path {path}")))?;
+                let network = OwnNetwork::read(&path, plan.ipv6).and_then(|network| network.take(plan));
+                let network = network.map_err(|error| error.at(format!("path {path}")))?;
                 networks.0.insert(path, network);
             }
         }
@@ -82,6 +84,18 @@ impl OwnNetwork {
             [true, true] => "embedded",
             [false, false] => "iucv",
             [true, false] | [false, true] => "embedded and iucv",
+        }
+    }
+
+    /// Refuses one process per pair if a guest is the process of the workload driver.
+    fn take(self, plan: &Plan) -> Result<Self> {
+        match self.ends.iter().find(|end| plan.processes && end.external) {
+            Some(end) => Err(Error::usage(format!(
+                "one process per pair is not possible, because guest {} is external, and a guest is one process",
+                end.guest
+            ))
+            .hint("remove --processes, or remove `external = true` from the guest")),
+            None => Ok(self),
         }
     }
 

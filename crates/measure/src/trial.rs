@@ -26,6 +26,7 @@ use crate::limits;
 use crate::load::client::Phase;
 use crate::probe;
 use crate::topology::Networks;
+use ends::io_name;
 use fixture::Fixture;
 use prepare::Preparation;
 use reading::Reading;
@@ -211,7 +212,7 @@ impl Bench<'_> {
             round,
             session: 0,
             at,
-            io: self.io_name(cell)?,
+            io: io_name(self.plan, self.matrix, self.networks, cell)?,
             elapsed_ns: measured.elapsed_ns,
             client: measured.report.counts,
             server: measured.server,
@@ -344,27 +345,6 @@ impl Bench<'_> {
             (span_ns, Shape::Rr | Shape::Crr | Shape::Strg | Shape::Strp) => span_ns,
         };
         Ok(Interval { report, elapsed_ns, server: fixture.quiesced.counts.since(server_before) })
-    }
-
-    /// Returns how the two ends of a cell find ready connections and how they wait for work, for example "epoll, block".
-    fn io_name(&self, cell: &Cell) -> Result<String> {
-        let level = self.matrix.levels.iter().find(|level| level.name == cell.level);
-        let wait = self.plan.wait;
-        let (serving, wait) = match cell.path.parse()? {
-            Route::Guests(path) => {
-                let guests = level.and_then(|level| level.guests).unwrap_or_default();
-                (path.attach.name(), guests.wait(wait))
-            }
-            Route::Own(path) => {
-                return Ok(format!("{}, waiting of the topology", self.networks.get(&path)?.attach_name()));
-            }
-            Route::Built(_) if level.is_some_and(|level| level.io_uring) => {
-                (if self.plan.processes { "process per pair, io_uring" } else { "io_uring" }, wait)
-            }
-            Route::Built(_) | Route::Places(..) | Route::Host if self.plan.processes => ("process per pair", wait),
-            Route::Built(_) | Route::Places(..) | Route::Host => ("epoll", wait),
-        };
-        Ok(format!("{serving}, {}", wait.name()))
     }
 }
 

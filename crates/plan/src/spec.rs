@@ -6,6 +6,7 @@ use crate::path::PathKind;
 use crate::path::guest::{Attach, GuestPath, Medium, NAMES};
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
+use siga_model::limits::{APPLICATIONS_DEFAULT, APPLICATIONS_MAX, ARENA_BYTES_DEFAULT};
 use siga_model::link::Link;
 use siga_model::waiting::Waiting;
 use std::fmt::Write;
@@ -176,6 +177,11 @@ impl PathSpec {
     }
 }
 
+/// Size of the arenas of all applications of a guest in one direction, in bytes.
+const ARENAS_BYTES: u64 = 4 << 30;
+/// Smallest size of an arena, in bytes: room for the largest write and what is in flight.
+const ARENA_BYTES_LEAST: u64 = 4 << 20;
+
 /// A path over siga's own network that is to be started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GuestSpec {
@@ -191,6 +197,13 @@ pub struct GuestSpec {
     pub guests: Guests,
     /// Modelled link between the server and its network, in both directions.
     pub link: Option<Link>,
+    /// Number of applications of each end that use the stack of a guest: one, or one for each pair.
+    #[serde(default = "one")]
+    pub applications: u32,
+}
+
+fn one() -> u32 {
+    1
 }
 
 impl GuestSpec {
@@ -233,7 +246,12 @@ impl GuestSpec {
         let [client, router, server] = NAMES;
         let end = match self.path.attach {
             Attach::Embedded | Attach::Mixed | Attach::Netns => "external = true",
-            Attach::Iucv => "external = false",
+            // Each application has two arenas. Many applications share the memory of a few.
+            Attach::Iucv => &format!(
+                "external = false\napplications_max = {}\narena_bytes = {}",
+                self.applications.max(APPLICATIONS_DEFAULT).min(APPLICATIONS_MAX),
+                (ARENAS_BYTES / u64::from(self.applications.max(1))).clamp(ARENA_BYTES_LEAST, ARENA_BYTES_DEFAULT)
+            ),
         };
         let end =
             |text: &mut String, name: &str, in_namespace: bool, device: (&str, u8, u8), routes: &[(u8, u8, u8)]| {
@@ -411,7 +429,7 @@ mod tests {
                 for mtu in [least, 1_500, most] {
                     let link = path.medium.takes_links().then(|| "latency=1ms".parse().unwrap());
                     let (wait, guests) = (Waiting::Poll, Guests::default());
-                    let spec = GuestSpec { path, mtu: mtu.min(57_344), ipv6, wait, guests, link };
+                    let spec = GuestSpec { path, mtu: mtu.min(57_344), ipv6, wait, guests, link, applications: 1 };
                     let links = spec.topology().matches("link = \"latency=1ms\"").count();
                     assert_eq!(links, usize::from(spec.link.is_some()), "only the server has a link");
                     let topology = Topology::parse(&spec.topology()).unwrap();

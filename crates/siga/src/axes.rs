@@ -190,8 +190,9 @@ pub(crate) struct Axes {
     /// Use IPv6 addresses on all paths. Without this option, siga uses IPv4.
     #[arg(long)]
     ipv6: bool,
-    /// On each side, use one process for each client-server pair (at most 1,000 pairs). Without this option, one
-    /// process on each side serves all pairs with epoll.
+    /// On each side, use one process for each client-server pair (at most 1,000 pairs). On siga's own networks, this
+    /// needs a path on which client and server are applications of guests (-iucv) or use namespaces (-netns). Without
+    /// this option, one process on each side serves all pairs.
     #[arg(long)]
     processes: bool,
     /// Set how client and server wait for data. block: sleep at once. poll: never sleep. adaptive: poll while

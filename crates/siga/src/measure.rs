@@ -104,7 +104,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
             let ssh = args.reach.command_again(&run.plan.hosts(&matrix), directory)?;
             let builds = Builds::open(&matrix, args.reach.checkout.as_deref(), &mut |text| live.note(text))?;
             builds.check_same(&run.paths)?;
-            let networks = Networks::open(&matrix, run.plan.ipv6)?;
+            let networks = Networks::open(&matrix, &run.plan)?;
             let profiler = run::profiler(&run.plan, &mut live)?;
             Begun { store, run, ssh, builds, networks, profiler }
         }
@@ -182,7 +182,7 @@ fn start(args: &RunArgs, environment: &Environment, live: &mut Live) -> Result<B
     let matrix = plan.matrix()?;
     let ssh = args.reach.of_plan(&plan, &matrix)?;
     let builds = Builds::open(&matrix, args.reach.checkout.as_deref(), &mut |text| live.note(text))?;
-    let networks = Networks::open(&matrix, plan.ipv6)?;
+    let networks = Networks::open(&matrix, &plan)?;
     let now = SystemTime::now();
     seed(&mut plan, now);
     let profiler = run::profiler(&plan, live)?;
@@ -220,7 +220,7 @@ pub(crate) fn plan(axes: &Axes, reach: &Reach) -> Result<()> {
     let plan = axes.plan()?;
     let mut matrix = plan.matrix()?;
     check_checkout(&matrix, reach.checkout.as_deref())?;
-    Networks::open(&matrix, plan.ipv6)?;
+    Networks::open(&matrix, &plan)?;
     skip_lacking(&plan, &mut matrix);
     let steps = commands::of(&plan, &matrix, &reach.on, &reach.of_plan(&plan, &matrix)?, reach.checkout.as_deref())?;
     let run::Extent { rounds, time, .. } = run::estimate(&plan, &matrix);

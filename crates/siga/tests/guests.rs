@@ -57,6 +57,27 @@ fn every_workload_crosses_every_siga_network_and_its_figures_add_up() {
 }
 
 #[test]
+fn each_pair_can_have_processes_of_its_own_where_they_are_applications_of_guests() {
+    let bench = Bench::new();
+    let paths = "hipersockets,hipersockets-routed-iucv,vswitch-iucv";
+    let cells = format!("--path {paths} --workload rr-200-1000,strg-20m --clients 5 --processes");
+    let ended = bench.run(&format!("run --out run {cells} --seconds 0.2 --warm-up 0 --trials 1"));
+    // The embedded path is skipped, because a guest is one process.
+    assert!(ended.status == Some(4) && ended.err.contains("use a path such as hipersockets-iucv"), "{ended}");
+    let trials = fs::read_to_string(bench.path("run/trials.jsonl")).unwrap();
+    let trials: Vec<Value> = trials.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(trials.len(), 4, "{trials:?}");
+    for trial in &trials {
+        assert_eq!(trial["io"], "iucv, process per pair, block");
+        assert!(trial["pair_units"][0].as_f64().unwrap() > 0.0, "each pair works: {trial}");
+        // The times of all processes are added up.
+        let guests = &trial["cpu"]["guests"];
+        assert!(guests["client"]["copying_ns"].as_u64().unwrap() > 0 && guests["stacks"].is_array(), "{guests}");
+    }
+    assert_nothing_left(&bench, &[]);
+}
+
+#[test]
 fn applications_of_guests_are_accounted_apart_from_their_stacks() {
     let bench = Bench::new();
     let cells = measured(&bench, IUCV_PATHS, "iucv, block");

@@ -100,7 +100,10 @@ fn guests_that_cannot_reach_each_other_are_refused_before_anything_starts() {
         (format!("{file} --server outside --mtu 1500"), &["the plan sets an MTU", "the topology decides"]),
         (format!("{file} --server outside --level 430"), &["level 430 sets guests"]),
         ("--topology absent.toml --client a --server b".into(), &["cannot read the topology"]),
-        ("--network mine --client inside --server outside --build x=/bin/true --build y=/bin/true".into(), &["network mine already runs"]),
+        (
+            "--network mine --client inside --server outside --build x=/bin/true --build y=/bin/true".into(),
+            &["network mine already runs"],
+        ),
     ] {
         run(&more).refused(2, parts);
         assert!(!bench.path("run").exists(), "{more}: a run directory was made");

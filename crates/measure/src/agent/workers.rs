@@ -9,6 +9,7 @@ use super::launch::{self, AgentOptions};
 use super::protocol::{Answer, Order, Report, Tick};
 use crate::channel::{ChildProcess, write_outcome};
 use crate::clock::now_ns;
+use crate::cpu::guest::GuestCounters;
 use crate::limits;
 use crate::load::client::{ClientConfig, Phase};
 use crate::load::server::ServerConfig;
@@ -32,6 +33,8 @@ pub(super) struct WorkersSpent {
     /// Time in which threads of the processes waited for a CPU. `None` if the kernel does not count this time.
     pub(super) waited_ns: Option<u64>,
     pub(super) pids: Vec<u32>,
+    /// The counters of all processes that use the stack of a guest, in sum. `None` if none does.
+    pub(super) guest: Option<GuestCounters>,
 }
 
 impl Workers {
@@ -188,7 +191,11 @@ impl Workers {
         let all = self.all(|_| Order::Spent, Duration::ZERO, contents)?;
         let process = all.iter().fold(ProcessCpu::default(), |sum, spent| sum.plus(spent.process));
         let waited_ns = all.iter().map(|spent| spent.waited_ns).sum();
-        Ok(WorkersSpent { process, waited_ns, pids: all.into_iter().flat_map(|spent| spent.pids).collect() })
+        let mut guest: Option<GuestCounters> = None;
+        for counters in all.iter().filter_map(|spent| spent.guest.as_ref()) {
+            guest.get_or_insert_default().add(counters, "");
+        }
+        Ok(WorkersSpent { process, waited_ns, guest, pids: all.into_iter().flat_map(|spent| spent.pids).collect() })
     }
 }
 

@@ -48,6 +48,7 @@ pub(super) fn paths(progress: &mut dyn FnMut(&str)) -> Vec<Check> {
             wait: Waiting::Block,
             guests: Guests::default(),
             link: None,
+            applications: 1,
         };
         checks.push(match Net::raise(FilePath::new("/proc/self/exe"), &spec) {
             Ok(_net) => Check::ok(Group::Paths, path.name(), path.about()),

@@ -5,7 +5,7 @@ use crate::level::Level;
 use crate::limits;
 use crate::matrix::{Cell, Matrix};
 use crate::path::PathKind;
-use crate::path::guest::{GuestPath, Medium};
+use crate::path::guest::{Attach, GuestPath, Medium};
 use crate::path::own::{OwnPath, Source};
 use crate::place::{self, Place};
 use crate::route::Route;
@@ -274,10 +274,10 @@ impl Plan {
 
     /// Returns a setting of the plan or of the level that a path over siga's own network does not support, if there is one.
     fn lacks(&self, path: GuestPath, level: &Level) -> Option<String> {
-        if self.processes {
+        if self.processes && matches!(path.attach, Attach::Embedded | Attach::Mixed) {
             return Some(format!(
                 "path {path} does not support one process per pair, because client and server are guests, \
-                and a guest is one process"
+                and a guest is one process; use a path such as hipersockets-iucv, on which they are applications of guests"
             ));
         }
         let plant = level.plant.unwrap_or(self.plant);
@@ -309,9 +309,6 @@ impl Plan {
         }
         if plant.router_us > 0.0 || plant.profiler_us > 0.0 {
             return Some(format!("path {path} does not support a planted cost in the router"));
-        }
-        if self.processes {
-            return Some(format!("path {path} does not support one process per pair"));
         }
         match (&path.source, &level.build) {
             (Source::Up(name), Some(_)) => Some(format!(
