@@ -35,7 +35,6 @@ use siga_model::error::{Error, Result};
 use siga_plan::matrix::{Cell, Matrix};
 use siga_plan::offered::Offered;
 use siga_plan::plan::Plan;
-use siga_plan::route::Route;
 use siga_plan::workload::{Shape, Unit, Workload};
 use siga_results::histogram::{self, Percentiles};
 use siga_results::record::{

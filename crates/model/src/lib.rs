@@ -21,6 +21,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod allow;
 pub mod error;
 pub mod features;
 pub mod limits;

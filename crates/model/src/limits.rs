@@ -93,5 +93,8 @@ pub const ARENA_BYTES_MIN: u64 = 256 << 10;
 /// Largest arena that a topology may set.
 pub const ARENA_BYTES_MAX: u64 = 1 << 30;
 
+/// Maximum number of rules of `allow` of a guest.
+pub const ALLOW_RULES_MAX: usize = 64;
+
 /// Longest text in a message, in bytes: a reason, a version, a description. The receiver cuts a longer text.
 pub const TEXT_BYTES_MAX: usize = 1_024;

@@ -16,6 +16,7 @@ mod switched_kind;
 mod tcp;
 mod trip;
 
+use crate::allow::Allow;
 use crate::error::Result;
 use crate::features::DriverFeatures;
 use crate::limits;
@@ -233,6 +234,8 @@ pub struct Guest {
     pub applications_max: u32,
     /// Size of each of the two arenas of an application, in bytes.
     pub arena_bytes: u64,
+    /// What others may open to the guest. `None`: everything.
+    pub allow: Option<Allow>,
     /// Limit of the memory of the guest's process, in bytes, if the file sets one.
     pub memory_max: Option<u64>,
     /// True if this entry is the switch process of the network with the same name. The file defines no such guest.

@@ -249,7 +249,7 @@ impl GuestSpec {
             // Each application has two arenas. Many applications share the memory of a few.
             Attach::Iucv => &format!(
                 "external = false\napplications_max = {}\narena_bytes = {}",
-                self.applications.max(APPLICATIONS_DEFAULT).min(APPLICATIONS_MAX),
+                self.applications.clamp(APPLICATIONS_DEFAULT, APPLICATIONS_MAX),
                 (ARENAS_BYTES / u64::from(self.applications.max(1))).clamp(ARENA_BYTES_LEAST, ARENA_BYTES_DEFAULT)
             ),
         };

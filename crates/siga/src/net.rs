@@ -12,6 +12,7 @@ use serde_json::json;
 use siga_fabric::client::{self, Client};
 use siga_fabric::protocol::request::{Answer, GuestState, GuestStatus, Request};
 use siga_fabric::rundir::{self, RunDir};
+use siga_model::allow::{Allow, Rule};
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::limits::TOPOLOGY_BYTES_MAX;
 use siga_model::link::table;
@@ -120,6 +121,28 @@ pub(crate) enum NetCommand {
         network: Name,
         /// Name of the guest.
         guest: Name,
+    },
+    /// Say what others may open to a guest, while the network runs.
+    ///
+    /// A packet that would open anything else is dropped and counted (not_allowed) before the guest's stack sees it.
+    /// Connections that exist go on. Without rules in the topology, others may open everything.
+    #[command(
+        after_help = "Examples:\n  siga net allow figure-1 tcpip3 'tcp 443 from lan' icmp\n  siga net allow figure-1 tcpip3 --everything"
+    )]
+    #[command(group(clap::ArgGroup::new("what").required(true).args(["rules", "everything", "nothing"])))]
+    Allow {
+        /// Name of the network that `siga net up` started.
+        network: Name,
+        /// Name of the guest.
+        guest: Name,
+        /// Rules such as 'tcp 443 from lan', 'udp 5000-5010 from 10.0.0.0/8' or icmp. They replace the rules so far.
+        rules: Vec<Rule>,
+        /// Allow everything, as without rules.
+        #[arg(long)]
+        everything: bool,
+        /// Allow nothing.
+        #[arg(long)]
+        nothing: bool,
     },
     /// Grant a guest, or a port of a switch, access to a restricted network.
     #[command(after_help = "Examples:\n  siga net grant figure-1 lan tcpip3\n  siga net grant switch lan pod-1")]
@@ -265,6 +288,10 @@ pub(crate) fn run(command: NetCommand) -> Result<()> {
         NetCommand::Start { network, guest } => request(&network, Request::StartGuest(guest)),
         NetCommand::Stop { network, guest } => request(&network, Request::StopGuest(guest)),
         NetCommand::Grant { network, lan, guest } => request(&network, Request::Grant { network: lan, guest }),
+        NetCommand::Allow { network, guest, rules, everything, nothing: _ } => {
+            let allow = if everything { None } else { Some(Allow::new(rules)?) };
+            request(&network, Request::Allow { guest, allow })
+        }
         NetCommand::Revoke { network, lan, guest } => request(&network, Request::Revoke { network: lan, guest }),
         NetCommand::Port(args) => switches::port(&args),
         NetCommand::Vlan(args) => switches::vlan(args),

@@ -89,6 +89,7 @@ impl Control {
             | Request::StartGuest(_)
             | Request::StopGuest(_)
             | Request::Grant { .. }
+            | Request::Allow { .. }
             | Request::Revoke { .. }
             | Request::Secret { .. }
             | Request::Ping { .. }

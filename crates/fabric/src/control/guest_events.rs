@@ -100,6 +100,10 @@ impl Control {
                     if self.topology.guests[name].is_switch {
                         self.resume_ports(name);
                     }
+                    // An earlier control program may have been killed before it sent the rules.
+                    if let Some(allow) = self.state.allow.get(name).cloned() {
+                        self.send_order(name, &Order::Allow(allow), Vec::new());
+                    }
                     self.guest_ready(name, confinement);
                     self.end_half_known();
                 }

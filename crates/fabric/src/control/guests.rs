@@ -244,6 +244,7 @@ impl Control {
             routes: guest.routes.clone(),
             tcp: guest.tcp.clone(),
             tcp_to: guest.tcp_to.clone(),
+            allow: guest.allow.clone(),
             secret: self.state.secrets[name].control.clone(),
             switch: SwitchConfig::of(&self.topology, name).filter(|_| guest.is_switch),
         };

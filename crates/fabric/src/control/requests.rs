@@ -6,6 +6,7 @@ use crate::limits::{ANSWER_TIME_MAX, START_TIME_MAX};
 use crate::protocol::message::{Member, MemberId, Order};
 use crate::protocol::request::{Answer, GuestState, Request};
 use crate::protocol::secret::Secret;
+use siga_model::allow::Allow;
 use siga_model::error::{Error, Result};
 use siga_model::name::Name;
 use siga_model::topology::Access;
@@ -43,6 +44,7 @@ impl Control {
             Request::StopGuest(name) => self.ask_to_stop(key, &name).map(|()| None),
             Request::Grant { network, guest } => self.set_access(&network, &guest, true).map(Some),
             Request::Revoke { network, guest } => self.set_access(&network, &guest, false).map(Some),
+            Request::Allow { guest, allow } => self.set_allow(&guest, allow).map(Some),
             Request::Secret { guest, application } => self.secret(key, &guest, application).map(Some),
             Request::Application { protocol, version, guest, secret, process } => {
                 self.ask_for_application(key, (protocol, &version), &guest, &secret, process).map(|()| None)
@@ -125,6 +127,24 @@ impl Control {
         self.send_order(name, &Order::Stop, Vec::new());
         let until = Instant::now() + ANSWER_TIME_MAX;
         self.wait_for(key, Waits::Guest { name: name.clone(), state: GuestState::Ended, until });
+        Ok(())
+    }
+    /// Replaces the rules that say what others may open to a guest.
+    fn set_allow(&mut self, name: &Name, allow: Option<Allow>) -> Result<()> {
+        self.known(name)?;
+        let Some(guest) = self.topology.guests.get_mut(name).filter(|guest| !guest.is_switch) else {
+            return Err(Error::usage(format!("{name} is a switch, so it has no rules for connections")));
+        };
+        if let Some(allow) = &allow {
+            allow.check(guest.devices.iter().map(|device| &device.network))?;
+        }
+        guest.allow.clone_from(&allow);
+        self.state.allow.insert(name.clone(), allow.clone());
+        self.write_state()?;
+        let rules = allow.as_ref().map(|allow| allow.rules().iter().map(ToString::to_string).collect::<Vec<_>>());
+        let words = rules.map_or_else(|| "everything".to_owned(), |rules| format!("[{}]", rules.join(", ")));
+        self.log.of_guest(name, &format!("guest {name}: allows {words}"));
+        self.send_order(name, &Order::Allow(allow), Vec::new());
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use crate::protocol::ticket::TicketKey;
 use crate::random;
 use crate::rundir::RunDir;
 use serde::{Deserialize, Serialize};
+use siga_model::allow::Allow;
 use siga_model::error::Error;
 use siga_model::error::{IoContext, Result};
 use siga_model::name::Name;
@@ -48,6 +49,9 @@ pub(crate) struct State {
     /// The ports whose settings a client has changed, by the names of the switched network and the labels of the ports.
     #[serde(default)]
     pub(crate) settings: BTreeMap<Name, BTreeMap<String, PortSettings>>,
+    /// The guests whose rules for connections a client has changed, with the rules.
+    #[serde(default)]
+    pub(crate) allow: BTreeMap<Name, Option<Allow>>,
     /// The switches that copy frames to a port.
     #[serde(default)]
     pub(crate) mirrors: BTreeMap<Name, Mirror>,
@@ -104,6 +108,7 @@ impl State {
             ready: BTreeMap::new(),
             ports: BTreeMap::new(),
             settings: BTreeMap::new(),
+            allow: BTreeMap::new(),
             mirrors: BTreeMap::new(),
             accounts: BTreeMap::new(),
             cgroup,
@@ -170,6 +175,11 @@ impl State {
         for (name, granted) in &state.granted {
             if let Some(network) = topology.networks.get_mut(name) {
                 network.access = Access::Restricted(granted.clone());
+            }
+        }
+        for (name, allow) in &state.allow {
+            if let Some(guest) = topology.guests.get_mut(name) {
+                guest.allow.clone_from(allow);
             }
         }
         for (network, ports) in &state.settings {

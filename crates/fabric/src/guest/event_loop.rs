@@ -7,6 +7,7 @@
 //! too.
 
 use super::peer_link::{Links, Partner, Receiver, Sender};
+use super::port_filter::PortFilter;
 use super::wakes::Wakes;
 use super::zero_copy::InRing;
 use super::{Node, emulated, groups, links, relay, setup};
@@ -68,6 +69,8 @@ struct Own<'a> {
     id: DeviceId,
     /// If set, only the output of this connection is sent. Otherwise that of all connections is sent.
     only: Option<TcpId>,
+    filter: Option<&'a mut PortFilter>,
+    ethernet: bool,
 }
 
 impl device::Source for Own<'_> {
@@ -83,7 +86,13 @@ impl device::Source for Own<'_> {
     fn build(&mut self, into: &mut [u8]) -> Option<Transmit> {
         match self.only {
             Some(connection) => self.stack.poll_transmit_of(self.at, self.id, connection, into),
-            None => self.stack.poll_transmit(self.at, self.id, into),
+            None => {
+                let transmit = self.stack.poll_transmit(self.at, self.id, into);
+                if let (Some(transmit), Some(filter)) = (&transmit, &mut self.filter) {
+                    filter.sent(self.at, self.ethernet, into.get(..transmit.len).unwrap_or(into));
+                }
+                transmit
+            }
         }
     }
 }
@@ -211,7 +220,7 @@ impl Node {
         if !sender.is_linked() {
             return false;
         }
-        let mut own = Own { stack: &mut self.stack, at, id, only: Some(connection) };
+        let mut own = Own { stack: &mut self.stack, at, id, only: Some(connection), filter: None, ethernet: false };
         if let Err(violation) = sender.transmit_at(at, &mut own) {
             self.lose(link, Loss::Violation(violation.to_string()));
         }
@@ -346,7 +355,9 @@ impl Node {
             if !(wants || sender.is_dirty || sender.has_room()) {
                 return false;
             }
-            match sender.transmit_at(at, &mut Own { stack: &mut self.stack, at, id, only: None }) {
+            let ethernet = self.config.devices[sender.device].mac.is_some();
+            let filter = self.links.filter.as_deref_mut();
+            match sender.transmit_at(at, &mut Own { stack: &mut self.stack, at, id, only: None, filter, ethernet }) {
                 Ok(any) => return any,
                 Err(violation) => self.lose(link, Loss::Violation(violation.to_string())),
             }
@@ -374,7 +385,8 @@ fn take(
     (main, device): (usize, &GuestDevice),
 ) -> Result<usize, (usize, Loss)> {
     let times = links.backpressure_times;
-    let Receiver { ring: Some(ring), inbound, malformed, backpressure, broadcasts, .. } = &mut links.receivers[link]
+    let Receiver { ring: Some(ring), inbound, malformed, not_allowed, backpressure, broadcasts, .. } =
+        &mut links.receivers[link]
     else {
         return Ok(0);
     };
@@ -409,6 +421,12 @@ fn take(
             let head = part.len.min(HEADER_BYTES_MAX);
             frame.copy_to(part.at, &mut header[..head]);
             let header = &header[..head];
+            if let Some(filter) = &links.filter
+                && !filter.admits(at, &device.network, device.mac.is_some(), header, broadcasts)
+            {
+                *not_allowed += 1;
+                continue;
+            }
             let keeps = device.features.zero_copy;
             let rest = Rest { frame: &frame, at: part.at + head, len: part.len - head, keeps };
             let for_all = links::is_to_many(header, broadcasts) || groups::is_group_message(header);

@@ -9,6 +9,7 @@
 //! `detach`. Every method that uses the ring returns an error if the partner violated the ring's protocol. The guest then detaches
 //! the link to this partner and no other link.
 
+use super::port_filter::PortFilter;
 use super::senders::Senders;
 use super::wire::Wire;
 use crate::backpressure::{self, Backpressure};
@@ -459,6 +460,8 @@ pub(crate) struct Receiver {
     pub(super) waits_for_card: bool,
     pub(crate) last_traffic: Ticks,
     pub(crate) malformed: u64,
+    /// Packets that the guest's port filter has dropped.
+    pub(crate) not_allowed: u64,
     /// How many frames the link had sent and received at the last idle check that found traffic. `last_look` is the time of that
     /// check.
     pub(crate) traffic_seen: u64,
@@ -482,6 +485,7 @@ impl Receiver {
             waits_for_card: false,
             last_traffic: Ticks(0),
             malformed: 0,
+            not_allowed: 0,
             traffic_seen: 0,
             last_look: Ticks(0),
             idle_reported: false,
@@ -514,7 +518,10 @@ impl Receiver {
         if let Some(ring) = &self.ring {
             counters::add(&mut counters, &counters::consumer_counters(&ring.counters()));
         }
-        counters::add(&mut counters, &counters::named([("malformed", self.malformed)]));
+        counters::add(
+            &mut counters,
+            &counters::named([("malformed", self.malformed), ("not_allowed", self.not_allowed)]),
+        );
         counters
     }
 
@@ -550,6 +557,8 @@ pub(super) struct Links {
     pub(super) is_colocated: bool,
     /// The links whose packets go over a modelled link.
     pub(super) wired: Vec<usize>,
+    /// What others may open to this guest. `None`: everything.
+    pub(super) filter: Option<Box<PortFilter>>,
 }
 
 impl Links {

@@ -2,6 +2,7 @@
 
 use super::Node;
 use super::peer_link::{Links, Partner, Receiver, Sender};
+use super::port_filter::PortFilter;
 use super::senders::Senders;
 use super::wakes::{ReadyKey, Wakes};
 use crate::backpressure;
@@ -15,6 +16,7 @@ use crate::protocol::message::{GuestConfig, GuestDevice, Member, MemberId};
 use crate::random;
 use crate::switch::Switch;
 use crate::tcp_settings;
+use siga_model::allow::Allow;
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::name::Name;
 use siga_model::topology::{NetworkKind, Route};
@@ -100,12 +102,27 @@ impl Node {
             node.add_main_link(place)?;
         }
         tcp_settings::apply(&mut node.stack, &node.config.tcp, &node.config.tcp_to)?;
+        node.set_allow(node.config.allow.clone());
         node.set_group_routes()?;
         for at in 0..node.config.routes.len() {
             let route = node.config.routes[at];
             node.set_route(node.main_links[route.device], convert::prefix(route.to), route.via)?;
         }
         Ok(node)
+    }
+
+    /// Replaces the rules that say what others may open to this guest.
+    pub(super) fn set_allow(&mut self, allow: Option<Allow>) {
+        self.config.allow.clone_from(&allow);
+        match (allow, &mut self.links.filter) {
+            (None, filter) => *filter = None,
+            (Some(allow), Some(filter)) => filter.set(allow),
+            (Some(allow), none) => {
+                let own = self.config.devices.iter().flat_map(|device| &device.addresses).map(|net| net.addr());
+                let own = self.config.forwarding.then(|| own.collect());
+                *none = Some(Box::new(PortFilter::new(allow, own)));
+            }
+        }
     }
 
     /// Sets the description of how this process is confined. The guest sends the description to control programs.

@@ -49,6 +49,6 @@ impl Receiver {
         let own = self.ring.as_ref().map(Consumer::counters).unwrap_or_default();
         totals.traffic.frames_received += past("frames_received") + own.frames;
         totals.traffic.bytes_received += past("bytes_received") + own.bytes;
-        totals.dropped += self.malformed;
+        totals.dropped += self.malformed + self.not_allowed;
     }
 }

@@ -9,6 +9,7 @@ use super::secret::Secret;
 use super::ticket::{ApplicationId, RingPairId};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+use siga_model::allow::Allow;
 use siga_model::error::Error;
 use siga_model::features::DriverFeatures;
 use siga_model::link::Link;
@@ -118,6 +119,8 @@ pub struct GuestConfig {
     pub tcp: TcpSettings,
     /// Settings of the connections to the hosts of prefixes.
     pub tcp_to: Vec<TcpTo>,
+    /// What others may open to the guest. `None`: everything.
+    pub allow: Option<Allow>,
     /// The secret with which a restarted control program proves its identity to the guest.
     pub secret: Secret,
     /// The configuration of the switch, if the process is a switch and not a guest.
@@ -272,6 +275,8 @@ pub enum Order {
     /// A partner can now be reached through the guest's device `device`. Or, if the guest already knows the partner, the partner's
     /// addresses or allowed source addresses have changed.
     Member { device: Name, member: Member },
+    /// Replace the rules that say what others may open to the guest. `None`: everything. Connections that exist go on.
+    Allow(Option<Allow>),
     /// Ends the start of the guest: the guest has received a `Member` order for each of its partners, and answers `Ready`.
     Run,
     /// A partner can no longer be reached through the guest's device `device`.

@@ -9,6 +9,7 @@ use crate::protocol::report::{ReportPart, Traffic};
 use crate::protocol::secret::Secret;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+use siga_model::allow::Allow;
 use siga_model::error::Error;
 use siga_model::name::Name;
 use siga_model::topology::{KernelPort, Mirror, NetworkKind, PortChange, PortSettings};
@@ -41,6 +42,8 @@ pub enum Request {
     Grant { network: Name, guest: Name },
     /// Withdraw a guest's access to a restricted network.
     Revoke { network: Name, guest: Name },
+    /// Replace the rules that say what others may open to a guest. `None`: everything.
+    Allow { guest: Name, allow: Option<Allow> },
     /// Send a secret of a guest. If `application` is true, this is the secret that the guest's applications need. Otherwise it is
     /// the secret with which the guest itself attaches.
     Secret { guest: Name, application: bool },

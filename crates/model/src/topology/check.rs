@@ -164,6 +164,9 @@ fn guest(name: &Name, entry: GuestEntry, networks: Networks<'_>) -> Result<Guest
         tcp_to.extend(settings);
     }
     let tcp = tcp_settings(&entry.tcp)?;
+    if let Some(allow) = &entry.allow {
+        allow.check(devices.iter().map(|device| &device.network)).map_err(|error| error.at("allow"))?;
+    }
     let arena_bytes = entry.arena_bytes.unwrap_or(limits::ARENA_BYTES_DEFAULT);
     let range = limits::ARENA_BYTES_MIN..=limits::ARENA_BYTES_MAX;
     within(format_args!("arena_bytes of {arena_bytes}"), arena_bytes, range)?;
@@ -188,6 +191,7 @@ fn guest(name: &Name, entry: GuestEntry, networks: Networks<'_>) -> Result<Guest
         pairs_max: entry.pairs_max.unwrap_or(limits::PAIRS_DEFAULT),
         ring_bytes_max: entry.ring_bytes_max.unwrap_or(limits::RING_BYTES_DEFAULT),
         applications_max,
+        allow: entry.allow,
         arena_bytes,
         memory_max: entry.memory_max,
         is_switch: false,

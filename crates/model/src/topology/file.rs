@@ -1,6 +1,7 @@
 //! The keys of a topology file and their types. `check` checks the values.
 
 use super::{Full, OsaWire, PortLink, Restart};
+use crate::allow::Allow;
 use crate::error::{Error, Result};
 use crate::features::DriverFeatures;
 use crate::limits::TOPOLOGY_BYTES_MAX;
@@ -180,6 +181,7 @@ pub(super) struct GuestEntry {
     pub(super) pairs_max: Option<u32>,
     pub(super) ring_bytes_max: Option<u64>,
     pub(super) applications_max: Option<u32>,
+    pub(super) allow: Option<Allow>,
     pub(super) arena_bytes: Option<u64>,
     pub(super) memory_max: Option<u64>,
 }

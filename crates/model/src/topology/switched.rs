@@ -576,6 +576,7 @@ pub(super) fn add_switches(topology: &mut Topology) -> Result<()> {
             pairs_max: u32::try_from(limits::SWITCH_PORTS_MAX).unwrap_or(u32::MAX),
             ring_bytes_max: u64::MAX,
             applications_max: 0,
+            allow: None,
             arena_bytes: limits::ARENA_BYTES_DEFAULT,
             memory_max: None,
             is_switch: true,

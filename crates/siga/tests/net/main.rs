@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they measured")]
 
 mod ctc;
+mod filters;
 mod idle;
 mod monitor;
 #[path = "../common/network.rs"]

@@ -93,6 +93,7 @@ impl Guest {
             routes: guest.routes.clone(),
             tcp: guest.tcp.clone(),
             tcp_to: guest.tcp_to.clone(),
+            allow: guest.allow.clone(),
             secret: Secret::claimed(""),
             switch: None,
         };
