@@ -3,7 +3,7 @@
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_setaffinity};
 use siga_model::error::{Error, IoContext, Result};
 use std::collections::BTreeMap;
@@ -96,6 +96,27 @@ pub fn stay_on(cpus: &[u32]) -> Result<()> {
     if cpus.is_empty() {
         return Ok(());
     }
+    restrict(None, cpus)
+}
+
+/// Restricts all threads of a process to the CPUs in `cpus`. An empty list changes nothing.
+///
+/// # Errors
+/// Returns the same errors as [`stay_on`], and one of kind `Environment` if the process has ended.
+pub(crate) fn keep_on(pid: u32, cpus: &[u32]) -> Result<()> {
+    if cpus.is_empty() {
+        return Ok(());
+    }
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).context(format!("cannot read process {pid}"))?;
+    for thread in threads.flatten() {
+        let id = thread.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
+        restrict(id, cpus)?;
+    }
+    Ok(())
+}
+
+/// Restricts a thread, or this one, to CPUs.
+fn restrict(thread: Option<Pid>, cpus: &[u32]) -> Result<()> {
     let mut set = CpuSet::new();
     for &cpu in cpus {
         match usize::try_from(cpu) {
@@ -103,7 +124,7 @@ pub fn stay_on(cpus: &[u32]) -> Result<()> {
             Ok(_) | Err(_) => return Err(Error::environment(format!("there is no CPU {cpu}"))),
         }
     }
-    sched_setaffinity(None, &set).map_err(|error| {
+    sched_setaffinity(thread, &set).map_err(|error| {
         Error::environment(format!("cannot run on CPUs {cpus:?}: {error}"))
             .hint("`nproc --all` prints the number of CPUs; CPU numbers begin at 0")
     })

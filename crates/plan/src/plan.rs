@@ -89,6 +89,13 @@ pub struct Plan {
     /// CPUs the server runs on; absent: the scheduler's choice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_cpus: Option<String>,
+    /// CPUs on which the routers of siga's own networks run; absent: the scheduler's choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub router_cpus: Option<String>,
+    /// CPUs on which the other processes of siga's own networks run: the guests of client and server that are processes of their own,
+    /// the switches and the control program; absent: the scheduler's choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guest_cpus: Option<String>,
     /// CPU accounting; absent: the best the host allows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accounting: Option<AccountingMethod>,
@@ -174,6 +181,8 @@ impl Default for Plan {
             load: Vec::new(),
             client_cpus: None,
             server_cpus: None,
+            router_cpus: None,
+            guest_cpus: None,
             accounting: None,
             plant: Plant::default(),
             reach: Reach::default(),
@@ -259,14 +268,15 @@ impl Plan {
     /// # Errors
     /// Returns an error of kind `Usage` if the plan's text is not a list of CPUs.
     pub fn cpus(&self) -> Result<(Vec<u32>, Vec<u32>)> {
-        let list = |text: &Option<String>| match text {
-            None => Ok(Vec::new()),
-            Some(text) => cpu_list(text).ok_or_else(|| {
-                Error::usage(format!("`{text}` is not a list of CPUs"))
-                    .hint("write CPU numbers or ranges, such as 0 or 0-3,8")
-            }),
-        };
         Ok((list(&self.client_cpus)?, list(&self.server_cpus)?))
+    }
+
+    /// Returns the CPUs of the routers and of the other processes of siga's own networks, as [`Plan::cpus`] does for client and server.
+    ///
+    /// # Errors
+    /// Returns an error of kind `Usage` if the plan's text is not a list of CPUs.
+    pub fn network_cpus(&self) -> Result<(Vec<u32>, Vec<u32>)> {
+        Ok((list(&self.router_cpus)?, list(&self.guest_cpus)?))
     }
 
     /// Returns a sentence that names the levels whose waiting policy differs from the plan's, or `None` if there are none.
@@ -294,6 +304,16 @@ impl Plan {
                 others.join(", ")
             )
         })
+    }
+}
+
+fn list(text: &Option<String>) -> Result<Vec<u32>> {
+    match text {
+        None => Ok(Vec::new()),
+        Some(text) => cpu_list(text).ok_or_else(|| {
+            Error::usage(format!("`{text}` is not a list of CPUs"))
+                .hint("write CPU numbers or ranges, such as 0 or 0-3,8")
+        }),
     }
 }
 

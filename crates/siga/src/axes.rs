@@ -223,6 +223,13 @@ pub(crate) struct Axes {
     /// Run the server only on these CPUs, such as 0 or 0-3,8. Default: the CPUs in the plan, otherwise all CPUs.
     #[arg(long, value_name = "CPUS")]
     server_cpus: Option<String>,
+    /// Run the routers of siga's own networks only on these CPUs. Default: the CPUs in the plan, otherwise all CPUs.
+    #[arg(long, value_name = "CPUS")]
+    router_cpus: Option<String>,
+    /// Run the other processes of siga's own networks only on these CPUs: switches, the control program, and guests that
+    /// are not the client or the server itself. Default: the CPUs in the plan, otherwise all CPUs.
+    #[arg(long, value_name = "CPUS")]
+    guest_cpus: Option<String>,
     /// Set how siga divides CPU time between client, router and server: profile, subtract or tick. Default: the
     /// method in the plan, otherwise the most accurate method that the host supports.
     #[arg(long, value_parser = method, value_name = "METHOD")]
@@ -318,6 +325,8 @@ impl Axes {
         plan.processes |= self.processes;
         plan.client_cpus = self.client_cpus.clone().or(plan.client_cpus);
         plan.server_cpus = self.server_cpus.clone().or(plan.server_cpus);
+        plan.router_cpus = self.router_cpus.clone().or(plan.router_cpus);
+        plan.guest_cpus = self.guest_cpus.clone().or(plan.guest_cpus);
         plan.rate = self.rate.or(plan.rate);
         plan.accounting = self.accounting.or(plan.accounting);
         plan.reach.server_address = self.server_address.or(plan.reach.server_address);

@@ -234,6 +234,42 @@ fn a_blocking_guest_hardly_polls_and_an_adaptive_guest_does() {
 }
 
 #[test]
+fn routers_and_other_processes_of_a_network_stay_on_their_cpus() {
+    if sched_getaffinity(None).unwrap().count() < 2 || !sched_getaffinity(None).unwrap().is_set(1) {
+        println!("skipped: this test needs CPUs 0 and 1");
+        return;
+    }
+    let bench = Bench::new();
+    let cell = "--path hipersockets-routed --workload rr-1-1 --clients 1 --seconds 10 --warm-up 0 --trials 1";
+    let run = bench.start(&format!("run --out run {cell} --router-cpus 0 --guest-cpus 1"));
+    let cpus = |pid: u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        line.map(|list| list.trim().to_owned()).unwrap_or_default()
+    };
+    let begun = Instant::now();
+    loop {
+        let control = control_programs(&bench);
+        let routers: Vec<String> = control.iter().flat_map(|pid| children(*pid)).map(cpus).collect();
+        if control.iter().any(|pid| cpus(*pid) == "1") && routers == ["0"] {
+            break;
+        }
+        assert!(
+            begun.elapsed() < common::SOON,
+            "{:?} {routers:?}",
+            control.iter().map(|pid| cpus(*pid)).collect::<Vec<_>>()
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(run);
+    for (cells, option) in [("--path veth,hipersockets", "--router-cpus"), ("--path veth", "--guest-cpus")] {
+        let refused = bench.run(&format!("run {cells} --workload rr-1-1 --clients 1 {option} 0"));
+        refused.refused(2, &[option, "has no effect"]);
+    }
+    bench.run("run --path hipersockets --workload rr-1-1 --guest-cpus x").refused(2, &["`x` is not a list of CPUs"]);
+}
+
+#[test]
 fn sleeping_partners_are_colocated_unless_colocation_is_off() {
     const IUCV: &str = "hipersockets-routed-iucv";
     // A thread that waits less often than this per second does not move.

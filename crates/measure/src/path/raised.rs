@@ -10,6 +10,7 @@ use super::namespace::{Node, NodeKind, gain_privilege};
 use super::{Namespace, Role};
 use crate::channel::{ChildProcess, Lines, write_outcome};
 use crate::cpu::guest::GuestCounters;
+use crate::place;
 use crate::topology::{OwnEnd, OwnNetwork};
 use serde::{Deserialize, Serialize};
 use siga_fabric::client::{Client, Leased};
@@ -23,6 +24,7 @@ use siga_model::link::Link;
 use siga_model::name::Name;
 use siga_model::topology::PortLink;
 use siga_plan::path::guest::{Attach, NAMES};
+use siga_plan::plan::Plan;
 use siga_plan::spec::GuestSpec;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -70,6 +72,18 @@ pub struct Raised {
 }
 
 impl Raised {
+    /// Restricts the network's processes to the CPUs of the plan.
+    pub(crate) fn keep_on(&self, plan: &Plan) -> Result<()> {
+        let (of_routers, of_others) = plan.network_cpus()?;
+        let [client, router, server] = self.guests;
+        let routers = router.into_iter().chain(self.routers.iter().map(|(_, pid)| *pid));
+        let others = [client, server].into_iter().flatten().chain(self.switches.iter().copied()).chain([self.control]);
+        routers
+            .map(|pid| (pid, &of_routers))
+            .chain(others.map(|pid| (pid, &of_others)))
+            .try_for_each(|(pid, cpus)| place::keep_on(pid, cpus))
+    }
+
     /// Returns the ids of the network's processes, except those that embed a guest.
     pub(crate) fn pids(&self) -> Vec<u32> {
         let guests = self.guests.into_iter().flatten();

@@ -90,6 +90,23 @@ impl Plan {
                 .hint("name the two ends with --client and --server, or remove the setting"));
             }
         }
+        let has_network = |route: &Route| matches!(route, Route::Guests(_) | Route::Own(_));
+        let has_router = |route: &Route| match route {
+            Route::Guests(path) => path.routed,
+            Route::Own(_) => true,
+            Route::Built(_) | Route::Places(..) | Route::Host => false,
+        };
+        for (option, set, path, is_used) in [
+            ("router-cpus", &self.router_cpus, "hipersockets-routed", routes.iter().any(has_router)),
+            ("guest-cpus", &self.guest_cpus, "hipersockets-iucv", routes.iter().any(has_network)),
+        ] {
+            if set.is_some() && !is_used {
+                return Err(Error::usage(format!(
+                    "--{option} has no effect, because no path of the plan has such a process of siga's own networks"
+                ))
+                .hint(format!("add a path such as {path}, or remove --{option}")));
+            }
+        }
         self.reach.congestion.as_deref().map_or(Ok(()), check_congestion)
     }
 

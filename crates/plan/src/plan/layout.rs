@@ -69,6 +69,7 @@ impl Plan {
         self.check_times()?;
         self.check_commands()?;
         self.cpus()?;
+        self.network_cpus()?;
         self.exclude.iter().try_for_each(|pick| pick.check(self))?;
         let level_of = |name: &str| {
             named.get(name).copied().ok_or_else(|| Error::usage(format!("the plan does not list level {name}")))
@@ -309,6 +310,11 @@ impl Plan {
         }
         if plant.router_us > 0.0 || plant.profiler_us > 0.0 {
             return Some(format!("path {path} does not support a planted cost in the router"));
+        }
+        if let (Source::Up(name), true) = (&path.source, self.router_cpus.is_some() || self.guest_cpus.is_some()) {
+            return Some(format!(
+                "the plan sets CPUs of guests, but network {name} already runs; use --topology with its file"
+            ));
         }
         match (&path.source, &level.build) {
             (Source::Up(name), Some(_)) => Some(format!(

@@ -119,6 +119,8 @@ fn plan(plan: &Plan) -> BTreeMap<String, String> {
         rate,
         client_cpus,
         server_cpus,
+        router_cpus,
+        guest_cpus,
         reach,
         // The two cells contain the values of these fields and are compared elsewhere.
         name: _,
@@ -155,6 +157,8 @@ fn plan(plan: &Plan) -> BTreeMap<String, String> {
         ("rate", optional(&rate.map(|rate| rate.to_string()))),
         ("client_cpus", optional(client_cpus)),
         ("server_cpus", optional(server_cpus)),
+        ("router_cpus", optional(router_cpus)),
+        ("guest_cpus", optional(guest_cpus)),
         ("congestion", optional(&reach.congestion)),
     ]
     .map(|(name, value)| (format!("plan {name}"), value))
