@@ -3,6 +3,7 @@
 
 pub(crate) mod answers;
 pub(crate) mod check;
+pub mod figures;
 pub(crate) mod findings;
 pub(crate) mod pairs;
 pub mod published;

@@ -163,10 +163,14 @@ Examples:
 Examples:
   siga published                              list the tables
   siga published 5
-  siga published vctc-1 --format csv")]
+  siga published vctc-1 --format csv
+  siga published --figure 2                   draw figure 2 of the report on levels 420 and 430")]
     Published {
         /// Name of the table: 1 to 18, vctc-1 or vctc-2. Default: print the list of tables.
         table: Option<String>,
+        /// Draw a figure of the report on levels 420 and 430, from 1 to 6. Default: print a table.
+        #[arg(long, value_name = "N", conflicts_with_all = ["table", "format"])]
+        figure: Option<u8>,
         /// Set the output format: text, json, csv or md.
         #[arg(long, default_value = "text", value_parser = parse::<Format>)]
         format: Format,
@@ -311,7 +315,10 @@ fn run_plain(command: Command) -> Result<()> {
         Command::Report(args) => report::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Export(args) => export::run(&args),
-        Command::Published { table, format } => print(&siga_report::zvm::published::render(table.as_deref(), format)?),
+        Command::Published { figure: Some(number), .. } => print(&siga_report::zvm::figures::render(number)?),
+        Command::Published { table, format, figure: None } => {
+            print(&siga_report::zvm::published::render(table.as_deref(), format)?)
+        }
         Command::Doctor(args) => doctor::run(&args),
         Command::Monitor(args) => monitor::run(&args),
         Command::Net(command) => net::run(command),

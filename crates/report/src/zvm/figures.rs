@@ -1,0 +1,137 @@
+//! Draws the six figures of the report on levels 420 and 430 as text. The published page has only their titles, so siga draws them from
+//! its tables. The HTML page of `siga report --published` draws the same figures.
+
+use super::published::{PublishedTable, metric, shown};
+use siga_model::error::{Error, Result};
+use std::fmt::Write;
+
+/// Number of clients for which figures 2 to 4 show ratios, as in the published report.
+const CLIENTS: u32 = 10;
+/// Length of the longest bar, in characters.
+const BAR: f64 = 40.0;
+/// The components of a stacked bar with the characters that draw them. The rest of the total is `other`.
+const STACKS: [(&str, char); 3] = [("tcpip1", '█'), ("tcpip2", '▓'), ("tcpip3", '▒')];
+const OTHER: char = '░';
+
+/// Figure 1: the measurement environment.
+const ENVIRONMENT: &str = "\
+Figure 1. Environment
+
+  clients (1, 5 or 10)
+     │  IUCV
+  TCPIP1, the clients' stack
+     │  virtual CTC
+  TCPIP2, the router stack
+     │  HiperSockets, Guest LAN, QDIO, CLAW or virtual CTC: what the tables compare
+  TCPIP3, the servers' stack
+     │  IUCV
+  servers (as many as clients)
+";
+
+/// Returns a figure of the published report as text.
+///
+/// # Errors
+/// Returns an error of kind `Usage` if there is no such figure.
+pub fn render(number: u8) -> Result<String> {
+    let tables = shown()?;
+    Ok(match number {
+        1 => ENVIRONMENT.to_owned(),
+        2 => ratios(&tables, "Figure 2. Router Stack CPU Time Ratios - 10 clients", "tcpip2_cpu", "shorter is better"),
+        3 => ratios(&tables, "Figure 3. Server Stack CPU Time Ratios - 10 clients", "tcpip3_cpu", "shorter is better"),
+        4 => ratios(&tables, "Figure 4. Throughput Ratios - 10 clients", "rate", "longer is better"),
+        5 => stacks(&tables, "Figure 5. CPU msec/MB Streaming with HiperSockets", &["1", "2"]),
+        6 => stacks(&tables, "Figure 6. CPU msec/trans CRR with HiperSockets", &["3"]),
+        _ => {
+            return Err(
+                Error::usage(format!("the published report has no figure {number}")).hint("name a figure from 1 to 6")
+            );
+        }
+    })
+}
+
+/// Returns the title of a table without its number.
+fn title(table: &PublishedTable) -> &str {
+    table.heading.split_once(". ").map_or(table.heading.as_str(), |(_, title)| title)
+}
+
+/// Draws a bar for the ratio of level 430 to level 420 of each table.
+fn ratios(tables: &[PublishedTable], heading: &str, part: &str, reading: &str) -> String {
+    let all: Vec<(&str, f64)> = tables
+        .iter()
+        .filter_map(|table| Some((title(table), table.figures(&metric(part, table.unit()), CLIENTS)?[2])))
+        .collect();
+    let most = all.iter().map(|(_, ratio)| *ratio).fold(1.0, f64::max);
+    let width = all.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let mut out = format!("{heading}\n\nLevel 430 divided by level 420; 1 means no difference; {reading}.\n\n");
+    for (name, ratio) in &all {
+        let _ = writeln!(out, "{name:<width$}  {ratio:>5.2}  {}", bar('█', *ratio, most));
+    }
+    let _ = writeln!(out, "{:<width$}  {:>5.2}  {}", "no difference", 1.0, bar('─', 1.0, most));
+    out
+}
+
+/// Draws a stacked bar for the CPU time of the whole system at each level and number of clients.
+fn stacks(tables: &[PublishedTable], heading: &str, ids: &[&str]) -> String {
+    let mut rows: Vec<(String, f64, Vec<f64>)> = Vec::new();
+    for table in ids.iter().filter_map(|id| tables.iter().find(|table| table.id == *id)) {
+        for (clients, base, changed) in &table.pairs {
+            for (side, level) in [base, changed].into_iter().enumerate() {
+                let figure = |part: &str| {
+                    let name = if part.is_empty() { "cpu".to_owned() } else { format!("{part}_cpu") };
+                    table.figures(&metric(&name, table.unit()), *clients).map(|figures| figures[side])
+                };
+                let Some(total) = figure("") else { continue };
+                let parts: Vec<f64> = STACKS.iter().filter_map(|(name, _)| figure(name)).collect();
+                rows.push((format!("{}, {clients} clients, level {level}", title(table)), total, parts));
+            }
+        }
+    }
+    let most = rows.iter().map(|(_, total, _)| *total).fold(0.0, f64::max);
+    let width = rows.iter().map(|(name, ..)| name.chars().count()).max().unwrap_or(0);
+    let mut out = format!("{heading}\n\n");
+    for (name, total, parts) in &rows {
+        let other = total - parts.iter().sum::<f64>();
+        let signs = STACKS.iter().map(|(_, sign)| *sign).chain([OTHER]);
+        let drawn: String =
+            signs.zip(parts.iter().chain([&other])).map(|(sign, part)| bar(sign, *part, most)).collect();
+        let _ = writeln!(out, "{name:<width$}  {total:>6.2}  {drawn}");
+    }
+    let meanings = STACKS.iter().map(|(name, sign)| format!("{sign} {}", name.to_uppercase()));
+    let meanings: Vec<String> = meanings.chain([format!("{OTHER} other")]).collect();
+    let _ = writeln!(out, "\n{}", meanings.join("  "));
+    out
+}
+
+fn bar(sign: char, value: f64, most: f64) -> String {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most the length of a bar")]
+    let count = if most > 0.0 { (value.max(0.0) / most * BAR).round() as usize } else { 0 };
+    std::iter::repeat_n(sign, count).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_figure_shows_the_figures_of_its_tables() {
+        for number in 1..=6 {
+            let text = render(number).unwrap();
+            assert!(text.starts_with(&format!("Figure {number}. ")), "{text}");
+            assert!(number == 1 || text.lines().filter(|line| line.contains('█')).count() >= 6, "{text}");
+        }
+        // The ratios and totals are those that the tables print.
+        let tables = shown().unwrap();
+        let first = |row: &str| tables.iter().find(|table| table.id == "1").unwrap().figures(row, CLIENTS).unwrap();
+        let line = |number: u8, name: &str| {
+            let text = render(number).unwrap();
+            text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{text}")).to_owned()
+        };
+        let name = title(tables.iter().find(|table| table.id == "1").unwrap()).to_owned();
+        assert!(line(2, &name).contains(&format!("{:.2}", first("tcpip2_cpu_msec/MB")[2])));
+        assert!(
+            line(5, &format!("{name}, 10 clients, level 420")).contains(&format!("{:.2}", first("cpu_msec/MB")[0]))
+        );
+        assert_eq!(render(7).unwrap_err().exit_status(), 2);
+        assert_eq!(render(0).unwrap_err().exit_status(), 2);
+    }
+}
