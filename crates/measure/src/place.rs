@@ -54,7 +54,7 @@ pub fn die_with_parent() -> Result<()> {
     let parent = rustix::process::getppid();
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
         .context("cannot arrange that this process ends with its parent process")?;
-    if rustix::process::getppid() != parent || parent.is_some_and(rustix::process::Pid::is_init) {
+    if rustix::process::getppid() != parent || parent.is_some_and(Pid::is_init) {
         return Err(Error::incomplete("the siga process that started this process has ended"));
     }
     Ok(())

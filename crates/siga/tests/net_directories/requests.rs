@@ -48,6 +48,7 @@ fn administrative() -> Vec<Request> {
         Request::StartGuest(guest()),
         Request::StopGuest(guest()),
         Request::Grant { network: network(), guest: guest() },
+        Request::Allow { guest: guest(), allow: None },
         Request::Revoke { network: network(), guest: guest() },
         Request::Secret { guest: guest(), application: false },
         Request::Ping { guest: guest(), to: "10.0.0.2".parse().unwrap(), bytes: 8, timeout_ms: 100 },

@@ -141,6 +141,7 @@ impl Guest {
             | Order::Stderr
             | Order::Member { .. }
             | Order::MemberGone { .. }
+            | Order::Allow(_)
             | Order::ApplicationMemory { .. }
             | Order::Direct { .. } => {}
             Order::Capture { .. }
