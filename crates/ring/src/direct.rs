@@ -21,7 +21,7 @@ use crate::sync::{NotifyFd, Ordering, Region, View, fence};
 pub use incoming::Incoming;
 pub use lane::{Lane, Violation};
 pub use layout::Shape;
-use layout::{ASLEEP, ROOM_THRESHOLD};
+use layout::{ASLEEP, CHANGES, ROOM_THRESHOLD};
 pub use outgoing::{Stopped, UnreadByPeer};
 use std::sync::Arc;
 
@@ -78,6 +78,10 @@ pub struct Couple {
     owes_notification: bool,
     sent_bytes: u64,
     received_bytes: u64,
+    /// Number of changes of own words.
+    changes: u64,
+    /// The number of the peer's changes at the last look at all lanes; `None` if the next look has to look at all lanes.
+    seen_changes: Option<u64>,
 }
 
 impl Couple {
@@ -99,6 +103,8 @@ impl Couple {
             owes_notification: false,
             sent_bytes: 0,
             received_bytes: 0,
+            changes: 0,
+            seen_changes: None,
         }
     }
 
@@ -132,8 +138,26 @@ impl Couple {
         }
     }
 
-    /// Notifies the peer if it sleeps, because this side has changed a word. One notification for each sleep is enough.
+    /// Returns false if the peer has changed nothing since the last call that returned true, so that [`Lane::look`] would find nothing in any
+    /// lane. Otherwise, the caller looks at all lanes.
+    pub fn may_have_changed(&mut self) -> bool {
+        let found = self.peer.load(CHANGES);
+        // Acquire: the lanes show what the peer has changed before it counted.
+        fence(Ordering::Acquire);
+        self.seen_changes.replace(found) != Some(found)
+    }
+
+    /// Counts a change of a word.
+    fn count_change(&mut self) {
+        self.changes += 1;
+        // Release: the peer sees the change when it sees the number.
+        fence(Ordering::Release);
+        self.own.store(CHANGES, self.changes);
+    }
+
+    /// Counts that this side has changed a word, and notifies the peer if it sleeps. One notification for each sleep is enough.
     fn changed(&mut self) {
+        self.count_change();
         // SeqCst, paired with the fence in `declare_asleep`.
         fence(Ordering::SeqCst);
         let asleep = self.peer.load(ASLEEP);
@@ -142,6 +166,7 @@ impl Couple {
 
     /// Notifies the peer if its sending side waits for the room that this side has made in a slot.
     fn made_room(&mut self, slot: usize, consumed: u64, notified: &mut u64) {
+        self.count_change();
         // SeqCst, paired with the fence in `Lane::want_room`.
         fence(Ordering::SeqCst);
         let threshold = self.peer.load(self.shape.word(slot, ROOM_THRESHOLD));

@@ -21,6 +21,9 @@ use std::sync::Arc;
 
 /// The largest number of couples whose pipes a thread watches one by one.
 const PIPES_WATCHED_MAX: usize = 8;
+/// The largest number of connections of a couple at whose words each look looks, without the word that counts changes of all of them. That
+/// word is one more cache line to read.
+const LANES_WITHOUT_CHECK_MAX: usize = 4;
 
 /// Descriptors on which the notifications of other applications arrive.
 pub type WakeDescriptors<'a> = SmallVec<[BorrowedFd<'a>; PIPES_WATCHED_MAX]>;
@@ -346,6 +349,9 @@ impl Direct {
         for shared in self.couples.iter_mut().flatten() {
             let Stage::Whole(whole) = &mut shared.stage else { continue };
             let Whole { couple, lanes, bound } = &mut **whole;
+            if bound.len() > LANES_WITHOUT_CHECK_MAX && !couple.may_have_changed() {
+                continue;
+            }
             let mut has_changed = false;
             for slot in bound.iter() {
                 let Some((number, lane)) = &mut lanes[*slot] else { continue };

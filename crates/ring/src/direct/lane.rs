@@ -76,6 +76,8 @@ impl Lane {
         // Release: the peer sees these words when it sees the generation.
         fence(Ordering::Release);
         couple.own.store(shape.word(slot, RECEIVE_GENERATION), generation);
+        // The peer may have changed its words of this slot before.
+        couple.seen_changes = None;
         Self { slot, generation, sending: Sending::new(shape.slot_bytes()), receiving: Receiving::default() }
     }
 

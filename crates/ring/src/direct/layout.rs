@@ -7,6 +7,9 @@ use crate::layout::PAGE_BYTES;
 
 /// Offset of the number of the owner's current sleep, or 0 while it does not sleep.
 pub(super) const ASLEEP: usize = 0;
+/// Offset of the number of changes of words of all slots that the peer may have to notice. It lies on the same cache line, which the peer
+/// reads anyway when it publishes.
+pub(super) const CHANGES: usize = 8;
 /// Offsets of the numbers of bytes that the owner has published and read in all slots, for a process that only reads the file. They lie on
 /// a cache line of their own, because the peer does not read them.
 pub(super) const SENT: usize = 128;

@@ -90,8 +90,10 @@ impl Lane {
     }
 
     /// Limits the published bytes that the peer has not consumed. The size of the buffer limits them in any case.
-    pub fn limit(&mut self, couple: &Couple, bytes: usize) {
+    pub fn limit(&mut self, couple: &mut Couple, bytes: usize) {
         self.sending.most = bytes.clamp(1, couple.shape.slot_bytes());
+        // A higher limit may be the room for which this side waits.
+        couple.seen_changes = None;
     }
 
     /// Returns how many bytes [`Lane::send`] takes now.

@@ -134,9 +134,9 @@ fn a_limit_makes_the_buffer_smaller_also_while_more_bytes_are_unread() {
     let ((mut a, _), (mut b, _)) = couples();
     let (mut to, mut from) = (Lane::bind(&mut a, 0, 1), Lane::bind(&mut b, 0, 1));
     to.begin(&mut a, 0);
-    to.limit(&a, 6);
+    to.limit(&mut a, 6);
     assert_eq!((to.room(&a), to.send(&mut a, &bytes(0..9))), (Ok(6), Ok(6)));
-    to.limit(&a, 4);
+    to.limit(&mut a, 4);
     assert_eq!((to.room(&a), to.send(&mut a, &bytes(6..9)), to.want_room(&mut a)), (Ok(0), Ok(0), Ok(true)));
     let mut part = [0; 3];
     from.look(&mut b).unwrap();
@@ -145,7 +145,7 @@ fn a_limit_makes_the_buffer_smaller_also_while_more_bytes_are_unread() {
     from.receive(&mut b, &mut part[..1]);
     assert_eq!((to.look(&mut a), to.room(&a)), (Ok(true), Ok(2)));
     // No limit exceeds the buffer.
-    to.limit(&a, usize::MAX);
+    to.limit(&mut a, usize::MAX);
     assert_eq!(to.room(&a), Ok(BYTES - 2));
 }
 
@@ -166,6 +166,34 @@ fn a_sleeping_reader_is_notified_once_and_a_busy_one_never() {
         b.awake();
         receive_all(&mut from, &mut b);
     }
+}
+
+#[test]
+fn each_change_of_an_end_makes_its_peer_look_once() {
+    let ((mut a, _), (mut b, _)) = couples();
+    let (mut to, mut from) = (Lane::bind(&mut a, 0, 1), Lane::bind(&mut b, 0, 1));
+    let looks = |couple: &mut Couple| (couple.may_have_changed(), couple.may_have_changed());
+    assert_eq!(
+        (looks(&mut a), looks(&mut b)),
+        ((true, false), (true, false)),
+        "the first look finds all that was before"
+    );
+    to.begin(&mut a, 0);
+    assert_eq!(to.send(&mut a, b"abc"), Ok(3));
+    assert_eq!((looks(&mut a), looks(&mut b)), ((false, false), (true, false)), "bytes");
+    from.look(&mut b).unwrap();
+    assert_eq!(from.receive(&mut b, &mut [0; 2]), 2);
+    assert_eq!((looks(&mut a), looks(&mut b)), ((true, false), (false, false)), "room");
+    to.end(&mut a);
+    assert_eq!(looks(&mut b), (true, false), "the end");
+    from.stop(&mut b).unwrap();
+    assert_eq!(looks(&mut a), (true, false), "a stop");
+    from.close(&mut b);
+    assert_eq!(looks(&mut a), (true, false), "a close");
+    to.limit(&mut a, 5);
+    assert_eq!((looks(&mut a), looks(&mut b)), ((true, false), (false, false)), "an own limit");
+    Lane::bind(&mut b, 1, 2);
+    assert_eq!((looks(&mut a), looks(&mut b)), ((false, false), (true, false)), "an own slot");
 }
 
 #[test]

@@ -17,7 +17,7 @@ fn memory() -> (Region, View) {
     let of_slot = [0, 8, 16, 24, 32, 128, 136, 144, 152].map(|word| 4_096 + word);
     let buffer = shape().memory_bytes() - 4_096;
     let words: Words = Arc::new(
-        [0, 128, 136, buffer, buffer + 1].into_iter().chain(of_slot).map(|at| (at, AtomicU64::new(0))).collect(),
+        [0, 8, 128, 136, buffer, buffer + 1].into_iter().chain(of_slot).map(|at| (at, AtomicU64::new(0))).collect(),
     );
     (Region { words: Arc::clone(&words), start: 0, bytes: Vec::new() }, View(words))
 }
