@@ -17,22 +17,25 @@ const SUCCESS_MIN: u32 = SUCCESS_ALWAYS / 2;
 const SUCCESS_ALWAYS: u32 = 1_024;
 /// The latest wait has a weight of 1/8 in the moving average.
 const SHARE: u32 = 8;
-/// While polling rarely finds something, one of this many waits after a short sleep polls, to find out whether it does again.
-const TRIAL: u32 = 32;
+/// While polling rarely finds something, one of this many waits after short sleeps polls, to find out whether it does again. The number
+/// begins with the first value, and doubles with each attempt without success, up to the second one.
+const TRIAL: (u32, u32) = (32, 1_024);
 /// The longest duration of a short sleep. Polling instead of a longer sleep would not have found anything.
 const SHORT_SLEEP_NS: u64 = 2 * POLL_NS_MAX;
 /// The longest time between two looks. If it takes longer, another thread has used the CPU, and polling keeps others from it.
 const LOOK_NS_MAX: u64 = 20_000;
 
 /// Decides whether a wait polls.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Polling {
     /// Whether the client may poll at all.
     allowed: bool,
     /// Moving average of the fraction of waits that found something by polling, in units of 1/1,024.
     success: u32,
-    /// Number of waits after a short sleep.
+    /// Number of waits after short sleeps, since the last attempt.
     waits: u32,
+    /// How many such waits the next attempt follows.
+    interval: u32,
     /// Whether the last sleep was short.
     after_short_sleep: bool,
     /// Times of the end of polling and of the latest look.
@@ -40,19 +43,38 @@ pub(super) struct Polling {
     looked: Ticks,
 }
 
+impl Default for Polling {
+    fn default() -> Self {
+        Self {
+            allowed: false,
+            success: 0,
+            waits: 0,
+            interval: TRIAL.0,
+            after_short_sleep: false,
+            end: Ticks::default(),
+            looked: Ticks::default(),
+        }
+    }
+}
+
 impl Polling {
     fn begins(&mut self) -> bool {
-        let is_trial = self.after_short_sleep && {
-            self.waits = self.waits.wrapping_add(1);
-            self.waits.is_multiple_of(TRIAL)
-        };
-        self.allowed && (self.success >= SUCCESS_MIN || is_trial)
+        self.waits = self.waits.saturating_add(u32::from(self.after_short_sleep));
+        let begins =
+            self.allowed && (self.success >= SUCCESS_MIN || self.after_short_sleep && self.waits >= self.interval);
+        if begins {
+            self.waits = 0;
+        }
+        begins
     }
 
     fn ended(&mut self, found: bool) {
         self.success -= self.success / SHARE;
         if found {
             self.success += SUCCESS_ALWAYS / SHARE;
+            self.interval = TRIAL.0;
+        } else if self.success < SUCCESS_MIN {
+            self.interval = (2 * self.interval).min(TRIAL.1);
         }
     }
 }
@@ -116,13 +138,16 @@ mod tests {
         let mut polling = Polling { after_short_sleep: true, ..Polling::default() };
         assert_eq!(polls(&mut polling, 320, true), 0, "not allowed");
         polling.allowed = true;
-        assert_eq!(polls(&mut polling, 320, false), 10, "one of 32 tries");
-        let before = polls(&mut polling, 320, true);
-        assert!((100..320).contains(&before), "after six tries with success, all waits poll: {before}");
+        polling.waits = 0;
+        assert_eq!(polls(&mut polling, 32 + 64 + 128 + 256 + 512 + 1_024, false), 6, "fewer and fewer attempts");
+        assert_eq!(polls(&mut polling, 10_240, false), 10, "one of 1,024 waits tries");
+        assert_eq!(polls(&mut polling, 1_024, true), 1);
+        let begins = polls(&mut polling, 320, true);
+        assert!((100..320).contains(&begins), "after six attempts with success, all waits poll: {begins}");
         assert_eq!(polls(&mut polling, 1_000, true), 1_000);
-        let after = polls(&mut polling, 1_000, false);
-        assert!((31..=40).contains(&after), "after a few waits without success, one of 32 tries: {after}");
+        let ends = polls(&mut polling, 400, false);
+        assert!((7..=10).contains(&ends), "after six waits without success, fewer and fewer: {ends}");
         polling.after_short_sleep = false;
-        assert_eq!(polls(&mut polling, 1_000, true), 0, "after long sleeps, none tries");
+        assert_eq!(polls(&mut polling, 10_000, true), 0, "after long sleeps, none tries");
     }
 }
