@@ -141,12 +141,12 @@ pub const PRESETS: [Preset; 8] = [
     },
     Preset {
         name: "rr-200-32k",
-        about: "request of 200 bytes, response of 32,768 bytes: database query",
+        about: "request of 200 bytes, response of 32,768 bytes: database query or access to a website",
         workload: tcp(Shape::Rr, 200, 32 << 10),
     },
     Preset {
         name: "crr-64-8k",
-        about: "connect, request of 64 bytes, response of 8,192 bytes, close: access to a website",
+        about: "connect, request of 64 bytes, response of 8,192 bytes, close: access to a website or database query",
         workload: tcp(Shape::Crr, 64, 8 << 10),
     },
     Preset {
@@ -169,6 +169,14 @@ pub const PRESETS: [Preset; 8] = [
         about: "UDP datagrams of 1,400 bytes from server to client, as fast as the server can send",
         workload: datagrams(1_400, None),
     },
+];
+
+/// Other names of presets. The published reports use both words for both workloads.
+const ALIASES: [(&str, &str); 4] = [
+    ("rr-website", "rr-200-32k"),
+    ("rr-database", "rr-200-32k"),
+    ("crr-website", "crr-64-8k"),
+    ("crr-database", "crr-64-8k"),
 ];
 
 impl Workload {
@@ -286,7 +294,8 @@ impl FromStr for Workload {
         if let Some((alone, streams)) = text.split_once('+') {
             return with_streams(text, alone, streams);
         }
-        if let Some(preset) = PRESETS.iter().find(|preset| preset.name == text) {
+        let name = ALIASES.iter().find(|(alias, _)| *alias == text).map_or(text, |(_, name)| *name);
+        if let Some(preset) = PRESETS.iter().find(|preset| preset.name == name) {
             return Ok(preset.workload);
         }
         let unknown = || {
@@ -424,6 +433,9 @@ mod tests {
         };
         assert_eq!(sizes("rr-200-1000"), (200, 1000));
         assert_eq!(sizes("rr-200-32k"), (200, 32_768));
+        for (alias, name) in ALIASES {
+            assert_eq!(alias.parse::<Workload>().unwrap().to_string(), name);
+        }
         assert_eq!(sizes("crr-64-8k"), (64, 8_192));
         assert_eq!(sizes("strg-20m"), (20, 20_971_520));
         assert_eq!(sizes("strp-20m"), (20_971_520, 20));

@@ -45,6 +45,8 @@ Workloads:  rr-1-1, rr-200-1000, rr-200-32k, crr-64-8k, strg-20m, strp-20m, strb
             m: 1,024 k; g: 1,024 m). You can replace rr by crr, strg, strp, strb or udp-rr.
             UDP streams: write udp-strg:BYTES, where BYTES is the size of a datagram. With
             udp-strg:BYTES@RATE, each pair sends at RATE, such as 50MB/s.
+            Other names: rr-website and rr-database (rr-200-32k), crr-website and crr-database
+            (crr-64-8k)
             Latency under load: rr-1-1+4strg is rr-1-1 while 4 streams use the same path.
             rr: requests and responses on one connection; crr: a new connection for each request;
             strg: stream from server to client; strp: from client to server; strb: both directions
