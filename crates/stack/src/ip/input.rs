@@ -240,11 +240,12 @@ impl Ip {
         }
         let Some(datagram) = self.add_fragment(now, key, &piece, arrival.marks)? else { return Ok(None) };
         let mut packet = datagram.head;
-        packet.truncate(packet.len() - ipv6::FRAGMENT_BYTES);
-        // The headers in front of the fragment header come from the first fragment. They may be shorter than the headers of this
-        // fragment, so limit the offset to their length.
-        let number_at = whole.number_at.min(packet.len() - 1);
-        packet[number_at] = fragment.next_header;
+        // RFC 8200 4.5: the headers and the protocol of the datagram are those of the first fragment. Other fragments may name another
+        // protocol, also in order to deceive a filter that looks at the first fragment only.
+        let first = ipv6::walk(&packet, packet[ipv6::NEXT_HEADER_AT])
+            .map_err(|error| self.refuse_extension(now, &packet, arrival, error))?;
+        packet.truncate(first.at);
+        packet[first.number_at] = first.protocol;
         packet.extend_from_slice(&datagram.payload);
         let length = u16::try_from(packet.len() - IPV6_HEADER_LEN).unwrap_or(u16::MAX);
         packet[ipv6::PAYLOAD_LENGTH_AT..ipv6::NEXT_HEADER_AT].copy_from_slice(&length.to_be_bytes());

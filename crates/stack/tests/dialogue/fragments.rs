@@ -175,6 +175,36 @@ fn extension_headers_inside_fragments_are_processed_after_reassembly() {
     world.assert_silent();
 }
 
+// RFC 8200 4.5. If another fragment could name the protocol, a filter that looks at first fragments would be deceived.
+#[test]
+fn the_first_ipv6_fragment_decides_the_headers_and_the_protocol_of_the_datagram() {
+    let mut world = World::host();
+    let socket = world.stack.udp_bind("[::]:6".parse().unwrap()).unwrap();
+    let datagram = udp(HOST6[0], ROUTER6[0], (5, 6), &[9; 40]);
+    let behind_options = |next: u8, offset: u16, more: bool, bytes: &[u8]| {
+        let fragment = fragment6(next, offset, more, 7, bytes)[40..].to_vec();
+        v6(HOST6[0], ROUTER6[0], 0, 64, &[&[44, 0, 1, 4, 0, 0, 0, 0][..], &fragment].concat())
+    };
+    let (beginning, end) = datagram.split_at(24);
+    for (first, last) in [
+        (fragment6(17, 0, true, 7, beginning), fragment6(253, 24, false, 7, end)),
+        (fragment6(17, 0, true, 7, beginning), behind_options(253, 24, false, end)),
+        (behind_options(17, 0, true, beginning), fragment6(253, 24, false, 7, end)),
+    ] {
+        for packets in [[&first, &last], [&last, &first]] {
+            for packet in packets {
+                assert_eq!(world.give_packet(0, packet), Outcome::Done);
+            }
+            assert_eq!(world.stack.udp_receive(socket).unwrap().unwrap().bytes, [9; 40]);
+        }
+    }
+    for last in [fragment6(17, 24, false, 7, end), behind_options(17, 24, false, end)] {
+        assert_eq!(world.give_packet(0, &fragment6(253, 0, true, 7, beginning)), Outcome::Done);
+        assert_eq!(world.give_packet(0, &last), Outcome::dropped(IpDrop::Protocol));
+        assert_eq!(world.stack.udp_receive(socket), Ok(None));
+    }
+}
+
 #[test]
 fn a_fragment_header_inside_fragments_is_refused() {
     let mut world = World::host();
