@@ -196,6 +196,8 @@ fn version(path: &Path) -> Result<String> {
     };
     let mut said = Vec::new();
     if let Some(output) = child.stdout.take() {
+        // A process that the program has left may keep the pipe open, so do not wait for the pipe's end.
+        let _waits = rustix::io::ioctl_fionbio(&output, true);
         let _cut = output.take(VERSION_BYTES_MAX).read_to_end(&mut said);
     }
     let said = String::from_utf8_lossy(&said);

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_setaffinity};
 use siga_model::error::{Error, IoContext, Result};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
@@ -107,15 +107,20 @@ pub(crate) fn keep_on(pid: u32, cpus: &[u32]) -> Result<()> {
     if cpus.is_empty() {
         return Ok(());
     }
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).context(format!("cannot read process {pid}"))?;
-    for thread in threads.flatten() {
-        let id = thread.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
-        restrict(id, cpus)?;
+    let mut kept = BTreeSet::new();
+    // A thread may start another one before it is restricted. So look again until there is no new thread.
+    loop {
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).context(format!("cannot read process {pid}"))?;
+        let ids = threads.flatten().filter_map(|thread| thread.file_name().to_str()?.parse::<i32>().ok());
+        let new: Vec<i32> = ids.filter(|id| kept.insert(*id)).collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        new.into_iter().filter_map(Pid::from_raw).try_for_each(|id| restrict(Some(id), cpus))?;
     }
-    Ok(())
 }
 
-/// Restricts a thread, or this one, to CPUs.
+/// Restricts a thread, or this one, to CPUs. A thread that has ended is no error.
 fn restrict(thread: Option<Pid>, cpus: &[u32]) -> Result<()> {
     let mut set = CpuSet::new();
     for &cpu in cpus {
@@ -124,10 +129,12 @@ fn restrict(thread: Option<Pid>, cpus: &[u32]) -> Result<()> {
             Ok(_) | Err(_) => return Err(Error::environment(format!("there is no CPU {cpu}"))),
         }
     }
-    sched_setaffinity(thread, &set).map_err(|error| {
-        Error::environment(format!("cannot run on CPUs {cpus:?}: {error}"))
-            .hint("`nproc --all` prints the number of CPUs; CPU numbers begin at 0")
-    })
+    match sched_setaffinity(thread, &set) {
+        Ok(()) => Ok(()),
+        Err(Errno::SRCH) if thread.is_some() => Ok(()),
+        Err(error) => Err(Error::environment(format!("cannot run on CPUs {cpus:?}: {error}"))
+            .hint("`nproc --all` prints the number of CPUs; CPU numbers begin at 0")),
+    }
 }
 
 /// Returns a copy of a descriptor that this process inherited from the process that started it.

@@ -54,7 +54,7 @@ impl Networks {
         for cell in &matrix.cells {
             let Ok(Route::Own(path)) = cell.path.parse() else { continue };
             if networks.get(&path).is_err() {
-                let network = OwnNetwork::read(&path, plan.ipv6).and_then(|network| network.take(plan));
+                let network = OwnNetwork::read(&path, plan.ipv6).and_then(|network| network.check_processes(plan));
                 let network = network.map_err(|error| error.at(format!("path {path}")))?;
                 networks.0.insert(path, network);
             }
@@ -88,7 +88,7 @@ impl OwnNetwork {
     }
 
     /// Refuses one process per pair if a guest is the process of the workload driver.
-    fn take(self, plan: &Plan) -> Result<Self> {
+    fn check_processes(self, plan: &Plan) -> Result<Self> {
         match self.ends.iter().find(|end| plan.processes && end.external) {
             Some(end) => Err(Error::usage(format!(
                 "one process per pair is not possible, because guest {} is external, and a guest is one process",

@@ -268,7 +268,7 @@ impl Plan {
     /// # Errors
     /// Returns an error of kind `Usage` if the plan's text is not a list of CPUs.
     pub fn cpus(&self) -> Result<(Vec<u32>, Vec<u32>)> {
-        Ok((list(&self.client_cpus)?, list(&self.server_cpus)?))
+        Ok((cpus_in(&self.client_cpus)?, cpus_in(&self.server_cpus)?))
     }
 
     /// Returns the CPUs of the routers and of the other processes of siga's own networks, as [`Plan::cpus`] does for client and server.
@@ -276,7 +276,7 @@ impl Plan {
     /// # Errors
     /// Returns an error of kind `Usage` if the plan's text is not a list of CPUs.
     pub fn network_cpus(&self) -> Result<(Vec<u32>, Vec<u32>)> {
-        Ok((list(&self.router_cpus)?, list(&self.guest_cpus)?))
+        Ok((cpus_in(&self.router_cpus)?, cpus_in(&self.guest_cpus)?))
     }
 
     /// Returns a sentence that names the levels whose waiting policy differs from the plan's, or `None` if there are none.
@@ -307,7 +307,8 @@ impl Plan {
     }
 }
 
-fn list(text: &Option<String>) -> Result<Vec<u32>> {
+/// Returns the CPU numbers that a setting lists, such as `0-3,8`.
+fn cpus_in(text: &Option<String>) -> Result<Vec<u32>> {
     match text {
         None => Ok(Vec::new()),
         Some(text) => cpu_list(text).ok_or_else(|| {

@@ -77,7 +77,8 @@ impl Raised {
         let (of_routers, of_others) = plan.network_cpus()?;
         let [client, router, server] = self.guests;
         let routers = router.into_iter().chain(self.routers.iter().map(|(_, pid)| *pid));
-        let others = [client, server].into_iter().flatten().chain(self.switches.iter().copied()).chain([self.control]);
+        let others = self.switches.iter().chain(&self.beside).copied();
+        let others = others.chain([client, server].into_iter().flatten()).chain([self.control]);
         routers
             .map(|pid| (pid, &of_routers))
             .chain(others.map(|pid| (pid, &of_others)))

@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 pub(super) struct Reading {
     pub(super) client: Spent,
     pub(super) server: Spent,
-    /// For a network of guests: the counters of each guest that has its own process, first the client's, then the router's, then the server's, and the run time of
-    /// the control program. `None` for all other paths.
+    /// For a network of guests: the counters of the client's guest, of the routers and of the server's guest, if they have processes of
+    /// their own, and the run time of the control program. `None` for all other paths.
     pub(super) guests: Option<([Option<Counted>; 3], ProcessCpu)>,
     /// On a path over the user's own network: the run time of each router and switch between client and server.
     pub(super) between: BTreeMap<String, ProcessCpu>,
