@@ -125,7 +125,8 @@ pub(crate) enum NetCommand {
     /// Say what others may open to a guest, while the network runs.
     ///
     /// A packet that would open anything else is dropped and counted (not_allowed) before the guest's stack sees it.
-    /// Connections that exist go on. Without rules in the topology, others may open everything.
+    /// Existing connections go on, except direct connections with other guests, which are reset. Without rules in the
+    /// topology, others may open everything.
     #[command(
         after_help = "Examples:\n  siga net allow figure-1 tcpip3 'tcp 443 from lan' icmp\n  siga net allow figure-1 tcpip3 --everything"
     )]
@@ -135,7 +136,7 @@ pub(crate) enum NetCommand {
         network: Name,
         /// Name of the guest.
         guest: Name,
-        /// Rules such as 'tcp 443 from lan', 'udp 5000-5010 from 10.0.0.0/8' or icmp. They replace the rules so far.
+        /// Rules such as 'tcp 443 from lan', 'udp 5000-5010 from 10.0.0.0/8' or icmp. They replace the earlier rules.
         rules: Vec<Rule>,
         /// Allow everything, as without rules.
         #[arg(long)]

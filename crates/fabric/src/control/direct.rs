@@ -92,7 +92,8 @@ struct Match {
 }
 
 /// Returns the key of a connection if the topology permits a direct one. The address of the other end belongs to the guest itself, or to
-/// another guest on a network with `direct = true`.
+/// another guest on a network with `direct = true`. In the second case, neither guest may be a router or have a port filter, because both
+/// handle packets only.
 fn permit(topology: &Topology, guest: &Name, flow: &Flow) -> Option<Key> {
     let own = topology.guests.get(guest)?;
     let (local, remote) = (flow.local.ip().to_canonical(), flow.remote.ip().to_canonical());
@@ -107,7 +108,8 @@ fn permit(topology: &Topology, guest: &Name, flow: &Flow) -> Option<Key> {
     let is_direct =
         |device: &siga_model::topology::Device| topology.networks.get(&device.network).is_some_and(|one| one.direct);
     let device = own.devices.iter().find(|device| device.addresses.iter().any(|net| net.addr() == local))?;
-    if own.forwarding || !is_direct(device) {
+    let may_share = |guest: &siga_model::topology::Guest| !guest.forwarding && guest.allow.is_none();
+    if !may_share(own) || !is_direct(device) {
         return None;
     }
     let has_remote =
@@ -118,7 +120,7 @@ fn permit(topology: &Topology, guest: &Name, flow: &Flow) -> Option<Key> {
         device: device.name.clone(),
     };
     may_couple(topology, &member(guest, device), &member(partner, other)).ok()?;
-    (!topology.guests.get(partner)?.forwarding).then_some(Key { ends, within: None })
+    may_share(topology.guests.get(partner)?).then_some(Key { ends, within: None })
 }
 
 impl DirectCouples {

@@ -492,6 +492,7 @@ impl Control {
             ring_bytes: self.pairs.charged(name),
             ended: guest.ended.clone(),
             memory: pid.and_then(|_| self.memory_limits.get(name).cloned()),
+            allow: self.topology.guests[name].allow.clone(),
         })
     }
 }

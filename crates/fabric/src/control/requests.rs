@@ -129,7 +129,8 @@ impl Control {
         self.wait_for(key, Waits::Guest { name: name.clone(), state: GuestState::Ended, until });
         Ok(())
     }
-    /// Replaces the rules that say what others may open to a guest.
+
+    /// Replaces the rules that say what others may open to a guest. If there are rules, direct connections with other guests are reset.
     fn set_allow(&mut self, name: &Name, allow: Option<Allow>) -> Result<()> {
         self.known(name)?;
         let Some(guest) = self.topology.guests.get_mut(name).filter(|guest| !guest.is_switch) else {
@@ -144,6 +145,10 @@ impl Control {
         let rules = allow.as_ref().map(|allow| allow.rules().iter().map(ToString::to_string).collect::<Vec<_>>());
         let words = rules.map_or_else(|| "everything".to_owned(), |rules| format!("[{}]", rules.join(", ")));
         self.log.of_guest(name, &format!("guest {name}: allows {words}"));
+        if allow.is_some() {
+            let orders = self.direct.revoke(name);
+            self.send_all(None, orders);
+        }
         self.send_order(name, &Order::Allow(allow), Vec::new());
         Ok(())
     }

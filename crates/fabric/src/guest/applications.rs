@@ -4,6 +4,7 @@
 use super::Node;
 use super::wakes::ReadyKey;
 use crate::iucv::Host;
+use crate::iucv::applications::Applications;
 use crate::iucv::direct::DirectReport;
 use crate::limits::HOT_TIME;
 use crate::protocol::direct::DirectOrder;
@@ -78,10 +79,18 @@ impl Node {
 
     /// Ends the memory that an application shares with another one.
     fn end_couple(&mut self, now: Ticks, id: ApplicationId, couple: u64, reset: bool) {
+        self.with_host(now, |applications, host| applications.end_couple(host, id, couple, reset));
+    }
+
+    /// Resets the direct connections with applications of other guests.
+    pub(super) fn reset_direct_with_others(&mut self, now: Ticks) {
+        self.with_host(now, Applications::reset_direct_with_others);
+    }
+
+    fn with_host(&mut self, now: Ticks, call: impl FnOnce(&mut Applications, &mut Host<'_>)) {
         let (at, hot_time) = (self.clock.instant(now), self.clock.span(HOT_TIME));
         let (stack, groups, clock) = (&mut self.stack, &self.group_networks, &self.clock);
-        let mut host = Host { stack, groups, clock, now, at, hot_time };
-        self.applications.end_couple(&mut host, id, couple, reset);
+        call(&mut self.applications, &mut Host { stack, groups, clock, now, at, hot_time });
     }
 
     /// Reports to the control program what applications need for direct connections.

@@ -69,8 +69,13 @@ struct Own<'a> {
     id: DeviceId,
     /// If set, only the output of this connection is sent. Otherwise that of all connections is sent.
     only: Option<TcpId>,
-    filter: Option<&'a mut PortFilter>,
-    ethernet: bool,
+    filter: Option<SentBy<'a>>,
+}
+
+/// The port filter of the guest, and the device over which a frame leaves it.
+struct SentBy<'a> {
+    filter: &'a mut PortFilter,
+    device: &'a GuestDevice,
 }
 
 impl device::Source for Own<'_> {
@@ -88,8 +93,9 @@ impl device::Source for Own<'_> {
             Some(connection) => self.stack.poll_transmit_of(self.at, self.id, connection, into),
             None => {
                 let transmit = self.stack.poll_transmit(self.at, self.id, into);
-                if let (Some(transmit), Some(filter)) = (&transmit, &mut self.filter) {
-                    filter.sent(self.at, self.ethernet, into.get(..transmit.len).unwrap_or(into));
+                if let (Some(transmit), Some(SentBy { filter, device })) = (&transmit, &mut self.filter) {
+                    let frame = into.get(..transmit.len).unwrap_or(into);
+                    filter.sent(self.at, &device.network, device.mac.is_some(), frame);
                 }
                 transmit
             }
@@ -220,7 +226,7 @@ impl Node {
         if !sender.is_linked() {
             return false;
         }
-        let mut own = Own { stack: &mut self.stack, at, id, only: Some(connection), filter: None, ethernet: false };
+        let mut own = Own { stack: &mut self.stack, at, id, only: Some(connection), filter: None };
         if let Err(violation) = sender.transmit_at(at, &mut own) {
             self.lose(link, Loss::Violation(violation.to_string()));
         }
@@ -355,9 +361,10 @@ impl Node {
             if !(wants || sender.is_dirty || sender.has_room()) {
                 return false;
             }
-            let ethernet = self.config.devices[sender.device].mac.is_some();
+            let devices = &self.config.devices;
             let filter = self.links.filter.as_deref_mut();
-            match sender.transmit_at(at, &mut Own { stack: &mut self.stack, at, id, only: None, filter, ethernet }) {
+            let filter = filter.map(|filter| SentBy { filter, device: &devices[sender.device] });
+            match sender.transmit_at(at, &mut Own { stack: &mut self.stack, at, id, only: None, filter }) {
                 Ok(any) => return any,
                 Err(violation) => self.lose(link, Loss::Violation(violation.to_string())),
             }

@@ -105,7 +105,7 @@ impl Node {
                     self.send_event(&GuestEvent::Failed(error), Vec::new());
                 }
             }
-            Order::Allow(allow) => self.set_allow(allow),
+            Order::Allow(allow) => self.change_allow(now, allow),
             Order::Run => {
                 self.runs = true;
                 self.send_event(&GuestEvent::Ready { confinement: self.confinement.clone() }, Vec::new());

@@ -2,8 +2,11 @@
 //!
 //! Without rules there is no filter. With rules, these packets need a rule: TCP segments that open a connection (SYN without ACK), UDP
 //! datagrams that do not answer a datagram of the guest, and ICMP requests. All others pass: segments of connections, answers, ICMP
-//! errors, neighbour discovery, group membership, and packets that a router forwards. A packet whose transport header the filter cannot
-//! see is dropped, because a later fragment could complete it.
+//! errors, neighbour discovery, group membership, and packets that a router forwards. If the filter cannot see the transport header of a
+//! packet, it drops the packet, because a later fragment could complete the header.
+//!
+//! The filter judges first fragments only. So the stack has to take the protocol and the headers of a datagram from its first fragment,
+//! and to drop a datagram whose fragments overlap.
 
 use siga_model::allow::{Allow, Protocol};
 use siga_model::name::Name;
@@ -13,6 +16,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Maximum number of UDP flows for which the filter admits answers.
 const FLOWS_MAX: usize = 4_096;
+/// Number of flows that the filter forgets at once if there are too many. Then the search for the oldest ones is rare.
+const FLOWS_FORGOTTEN: usize = FLOWS_MAX / 8;
 /// How long after the guest's last datagram of a flow answers pass, in nanoseconds (RFC 4787 REQ-5: at least two minutes).
 const FLOW_NS: u64 = 120_000_000_000;
 /// Maximum number of extension headers of an IPv6 packet.
@@ -105,26 +110,40 @@ impl PortFilter {
         }
     }
 
-    /// Notes a packet that the guest sends, so that answers to a datagram pass.
-    pub(super) fn sent(&mut self, now: Instant, ethernet: bool, frame: &[u8]) {
+    /// Notes a packet that the guest sends over `network`, so that answers to a datagram pass. If a rule allows them anyway, the packet is
+    /// not noted. So senders to an allowed port cannot make the filter forget other flows.
+    pub(super) fn sent(&mut self, now: Instant, network: &Name, ethernet: bool, frame: &[u8]) {
         let Some(Packet { to, protocol: UDP, transport: Some(header), .. }) = ip(frame, ethernet).and_then(parse)
         else {
             return;
         };
         let (Some(own), Some(theirs)) = (port(header, 0), port(header, 2)) else { return };
+        if self.allow.rules().iter().any(|rule| rule.allows(Protocol::Udp, own, to, network)) {
+            return;
+        }
         if self.flows.len() >= FLOWS_MAX && !self.flows.contains_key(&(own, to, theirs)) {
             self.flows.retain(|_, sent| is_recent(*sent, now));
             if self.flows.len() >= FLOWS_MAX {
-                // The oldest flow gives way.
-                let oldest = self.flows.iter().min_by_key(|(_, sent)| **sent).map(|(flow, _)| *flow);
-                oldest.and_then(|flow| self.flows.remove(&flow));
+                self.forget_oldest();
             }
         }
         self.flows.insert((own, to, theirs), now.as_ns());
     }
+
+    fn forget_oldest(&mut self) {
+        let mut times: Vec<u64> = self.flows.values().copied().collect();
+        let limit = *times.select_nth_unstable(FLOWS_FORGOTTEN - 1).1;
+        let older = times.iter().filter(|sent| **sent < limit).count();
+        let mut as_old = FLOWS_FORGOTTEN - older;
+        self.flows.retain(|_, sent| {
+            let is_next = *sent == limit && as_old > 0;
+            as_old -= usize::from(is_next);
+            *sent >= limit && !is_next
+        });
+    }
 }
 
-/// Returns true if an answer to a datagram of this time passes.
+/// Returns true if the filter admits an answer to a datagram that the guest sent at this time.
 fn is_recent(sent_ns: u64, now: Instant) -> bool {
     now.as_ns().saturating_sub(sent_ns) < FLOW_NS
 }
@@ -163,12 +182,14 @@ fn parse_v4(packet: &[u8]) -> Option<Packet<'_>> {
     if header_bytes < 20 {
         return None;
     }
+    let packet = without_padding(packet, usize::from(port(packet, 2)?));
     transport(protocol, fragment, packet.get(header_bytes..)).map(|transport| Packet { from, to, protocol, transport })
 }
 
 fn parse_v6(packet: &[u8]) -> Option<Packet<'_>> {
     let address = |at: usize| Some(IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(packet.get(at..at + 16)?).ok()?)));
     let (from, to) = (address(8)?, address(24)?);
+    let packet = without_padding(packet, 40 + usize::from(port(packet, 4)?));
     let (mut protocol, mut at, mut fragment) = (*packet.get(6)?, 40, 0);
     for _ in 0..EXTENSIONS_MAX {
         match protocol {
@@ -193,6 +214,11 @@ fn parse_v6(packet: &[u8]) -> Option<Packet<'_>> {
     // A later fragment, or too many headers.
     (fragment > 0).then_some(())?;
     transport(protocol, fragment, packet.get(at..)).map(|transport| Packet { from, to, protocol, transport })
+}
+
+/// Returns the packet without the bytes behind its end, which the stack ignores. `bytes` is the length that its header states.
+fn without_padding(packet: &[u8], bytes: usize) -> &[u8] {
+    packet.get(..bytes).unwrap_or(packet)
 }
 
 /// Returns the transport header, or `Some(None)` for a later fragment, which the stack can only use with the first one. Returns `None`
@@ -220,6 +246,7 @@ mod tests {
 
     fn v4(protocol: u8, fragment: u16, transport: &[u8]) -> Vec<u8> {
         let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        packet[2..4].copy_from_slice(&u16::try_from(20 + transport.len()).unwrap().to_be_bytes());
         packet[6..8].copy_from_slice(&fragment.to_be_bytes());
         packet.extend(transport);
         packet
@@ -231,6 +258,8 @@ mod tests {
         packet.extend("fd00::2".parse::<Ipv6Addr>().unwrap().octets());
         packet.extend(extensions);
         packet.extend(transport);
+        let length = u16::try_from(packet.len() - 40).unwrap();
+        packet[4..6].copy_from_slice(&length.to_be_bytes());
         packet
     }
 
@@ -277,18 +306,30 @@ mod tests {
         let mut filter = filter(&[], None);
         let mut sent = v4(UDP, 0, &udp(5_000, 53));
         sent[16..20].copy_from_slice(&[10, 0, 0, 1]);
-        filter.sent(NOW, false, &sent);
-        let at = |filter: &PortFilter, now: Instant, packet: &[u8]| {
-            filter.admits(now, &"lan".parse().unwrap(), false, packet, &[])
-        };
+        let lan: Name = "lan".parse().unwrap();
+        filter.sent(NOW, &lan, false, &sent);
+        let at = |filter: &PortFilter, now: Instant, packet: &[u8]| filter.admits(now, &lan, false, packet, &[]);
         let answer = v4(UDP, 0, &udp(53, 5_000));
         assert!(at(&filter, NOW, &answer) && !at(&filter, later, &answer));
         assert!(!at(&filter, NOW, &v4(UDP, 0, &udp(54, 5_000))) && !at(&filter, NOW, &v4(UDP, 0, &udp(53, 5_001))));
         for port in 0..u16::try_from(2 * FLOWS_MAX).unwrap() {
-            filter.sent(Instant::from_ns(FLOW_NS + 1), false, &v4(UDP, 0, &udp(port, 7)));
+            filter.sent(Instant::from_ns(FLOW_NS + 1), &lan, false, &v4(UDP, 0, &udp(port, 7)));
+            assert!(filter.flows.len() <= FLOWS_MAX);
         }
-        assert_eq!(filter.flows.len(), FLOWS_MAX);
-        assert!(!at(&filter, NOW, &answer), "the oldest flow gave way");
+        assert!(
+            filter.flows.len() > FLOWS_MAX - FLOWS_FORGOTTEN && !at(&filter, NOW, &answer),
+            "the oldest is forgotten"
+        );
+    }
+
+    #[test]
+    fn senders_to_an_allowed_port_do_not_displace_the_flows_of_the_guest() {
+        let (mut filter, lan) = (filter(&["udp 7"], None), "lan".parse().unwrap());
+        filter.sent(NOW, &lan, false, &v4(UDP, 0, &udp(5_000, 53)));
+        for port in 0..=u16::MAX {
+            filter.sent(Instant::from_ns(FLOW_NS + 1), &lan, false, &v4(UDP, 0, &udp(7, port)));
+        }
+        assert_eq!(filter.flows.len(), 1);
     }
 
     #[test]
@@ -309,6 +350,10 @@ mod tests {
         ] {
             assert!(!admits(&all, &packet), "{packet:?}");
         }
+        // Bytes behind the end of a packet are not its flags: 8 bytes of a TCP header and 12 bytes of padding.
+        let (mut short4, mut short6) = (v4(TCP, 0x2000, &tcp(1, ACK)), v6(&[6, 0, 0, 1, 0, 0, 0, 0], 44, &tcp(1, ACK)));
+        (short4[3], short6[5]) = (28, 16);
+        assert!(!admits(&all, &short4) && !admits(&all, &short6));
         // Later fragments are of no use without the first one.
         assert!(admits(&all, &v4(TCP, 2, &[0; 20])) && admits(&all, &v4(UDP, 1, &[0; 20])));
         assert!(admits(&all, &v6(&[6, 0, 0, 0x10, 0, 0, 0, 0], 44, &[0; 20])));

@@ -125,6 +125,14 @@ impl Node {
         }
     }
 
+    /// Carries out the order to replace the rules. Direct connections with other guests end if there are rules (`docs/direct.md`).
+    pub(super) fn change_allow(&mut self, now: Ticks, allow: Option<Allow>) {
+        if allow.is_some() {
+            self.reset_direct_with_others(now);
+        }
+        self.set_allow(allow);
+    }
+
     /// Sets the description of how this process is confined. The guest sends the description to control programs.
     pub fn set_confinement(&mut self, words: String) {
         self.confinement = words;

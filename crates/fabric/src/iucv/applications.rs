@@ -212,7 +212,7 @@ impl Applications {
         }
     }
 
-    fn clients(&mut self) -> impl Iterator<Item = &mut LinkedApplication> {
+    pub(super) fn clients(&mut self) -> impl Iterator<Item = &mut LinkedApplication> {
         self.all.iter_mut().flatten().filter_map(|application| match &mut application.stage {
             Stage::Linked(client) => Some(&mut **client),
             Stage::Half(_) => None,

@@ -280,6 +280,24 @@ impl Applications {
         client.replies.push_back((0, Event::Direct(DirectEvent::CoupleGone { couple })));
     }
 
+    /// Resets the direct connections with applications of other guests, because the guest has got a port filter. The control program
+    /// ends their couples, but a restarted control program does not know couples from before.
+    pub(crate) fn reset_direct_with_others(&mut self, host: &mut Host<'_>) {
+        let own = self.direct.own.clone();
+        let is_other = |address: IpAddr| !address.is_loopback() && !own.contains(&address);
+        for served in self.clients().flat_map(|client| client.sockets.values()) {
+            let Served::Connection { id, known, .. } = served else { continue };
+            let is_bound = known.direct.as_ref().is_some_and(|used| matches!(used.stage, Stage::Bound(_)));
+            if is_bound
+                && let Ok((_, remote)) = host.stack.tcp_addresses(*id)
+                && is_other(remote.ip().to_canonical())
+            {
+                // The connection still exists, so the call succeeds.
+                let _ = host.stack.tcp_reset(host.at, *id);
+            }
+        }
+    }
+
     /// Forgets the couples of an application that has ended.
     pub(super) fn forget_couples(&mut self, place: usize) {
         self.direct.files.retain(|files| files.place != place);

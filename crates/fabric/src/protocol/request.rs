@@ -288,6 +288,8 @@ pub struct GuestStatus {
     pub ended: Option<String>,
     /// The memory limit of the guest's process. `None` if the guest has no process or is external.
     pub memory: Option<GuestMemory>,
+    /// What others may open to the guest. `None`: everything.
+    pub allow: Option<Allow>,
 }
 
 /// A process of a network.

@@ -4,6 +4,7 @@
 use siga_fabric::protocol::request::{Answer, GuestStatus, Request};
 use siga_fabric::protocol::secret::Secret;
 use siga_fabric::sockets::Attachment;
+use siga_model::allow::Allow;
 use siga_model::name::Name;
 use std::path::PathBuf;
 use std::process::{Child, Command};
@@ -88,6 +89,12 @@ impl Network {
     pub(crate) fn set_access(&self, network: &str, guest: &str, is_granted: bool) {
         let (network, guest) = (network.parse().unwrap(), guest.parse().unwrap());
         self.request(&if is_granted { Request::Grant { network, guest } } else { Request::Revoke { network, guest } });
+    }
+
+    /// Replaces the rules of a guest's port filter.
+    pub(crate) fn set_allow(&self, guest: &str, rules: Option<&[&str]>) {
+        let allow = rules.map(|rules| Allow::new(rules.iter().map(|rule| rule.parse().unwrap()).collect()).unwrap());
+        self.request(&Request::Allow { guest: guest.parse().unwrap(), allow });
     }
 
     fn secret_of(&self, guest: &str, application: bool) -> Secret {

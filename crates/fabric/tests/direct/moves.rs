@@ -201,6 +201,11 @@ fn revoked_access_resets_direct_connections_within_a_second() {
     let (client, server) = (network.application("a"), network.application("b"));
     let (mut stream, _served) = direct_connection(&client, &server, SERVER);
     network.set_access("lan", "b", false);
+    assert_reset_within_a_second(&mut stream);
+    wait_until("the control program is silent", || network.log().contains("revokes guest b"));
+}
+
+fn assert_reset_within_a_second(stream: &mut TcpStream) {
     let begun = Instant::now();
     let error = loop {
         if let Err(error) = stream.write_all(b"x") {
@@ -214,5 +219,32 @@ fn revoked_access_resets_direct_connections_within_a_second() {
         "{error:?}"
     );
     assert!(begun.elapsed().as_secs() < 1, "{:?}", begun.elapsed());
-    wait_until("the control program is silent", || network.log().contains("revokes guest b"));
+}
+
+#[test]
+fn a_port_filter_resets_direct_connections_within_a_second_and_later_ones_use_tcp() {
+    let network = direct_network("filtered");
+    let (client, server, beside) = (network.application("a"), network.application("b"), network.application("b"));
+    let (mut stream, _served) = direct_connection(&client, &server, SERVER);
+    let (mut within, mut other) = direct_connection(&beside, &server, "10.0.2.2:8");
+    network.set_allow("b", Some(&["tcp 7-9"]));
+    assert_reset_within_a_second(&mut stream);
+    let exchange = |one: &mut TcpStream, other: &mut TcpStream| {
+        for turn in 0..50 {
+            let mut byte = [0];
+            one.write_all(&[turn]).unwrap();
+            other.read_exact(&mut byte).unwrap();
+            other.write_all(&byte).unwrap();
+            one.read_exact(&mut byte).unwrap();
+            assert_eq!(byte, [turn]);
+        }
+    };
+    let before = (by_memory(&client), by_memory(&beside).0);
+    exchange(&mut within, &mut other);
+    assert_eq!(by_memory(&beside).0, before.1 + 50, "connections within the guest stay direct");
+    let (mut near, mut far) = connection(&client, &server, "10.0.2.2:9");
+    exchange(&mut near, &mut far);
+    assert_eq!(by_memory(&client), before.0, "a later connection uses TCP");
+    network.set_allow("b", None);
+    direct_connection(&client, &server, "10.0.2.2:10");
 }

@@ -5,7 +5,9 @@ use crate::print;
 use serde_json::json;
 use siga_fabric::client::Client;
 use siga_fabric::protocol::report::{ApplicationReport, DeviceReport, LinkReport, ReportPart, StackReport};
-use siga_fabric::protocol::request::{Answer, GuestState, KernelStatus, MemberStatus, NetworkStatus, Request};
+use siga_fabric::protocol::request::{
+    Answer, GuestState, GuestStatus, KernelStatus, MemberStatus, NetworkStatus, Request,
+};
 use siga_model::error::Result;
 use siga_model::name::Name;
 use siga_model::topology::{PortLink, PortVlan, Where};
@@ -101,6 +103,7 @@ fn text(name: &Name, answers: &[Answer], detail: bool) -> String {
     }
     if detail {
         networks.iter().for_each(|network| switch_text(&mut text, network));
+        answers.iter().filter_map(guest).for_each(|status| filter_text(&mut text, status));
     }
     for answer in answers {
         if let Answer::Silent { guest } = answer {
@@ -117,6 +120,18 @@ fn text(name: &Name, answers: &[Answer], detail: bool) -> String {
         }
     }
     text
+}
+
+/// Adds the rules of a guest's port filter, if it has one.
+fn filter_text(text: &mut String, status: &GuestStatus) {
+    let Some(allow) = &status.allow else { return };
+    let _ = writeln!(text, "\nport filter of guest {}: others may open", status.name);
+    if allow.rules().is_empty() {
+        text.push_str("  nothing\n");
+    }
+    for rule in allow.rules() {
+        let _ = writeln!(text, "  {rule}");
+    }
 }
 
 fn network_text(text: &mut String, Network { status, members }: &Network<'_>) {

@@ -1,7 +1,7 @@
 //! The port filter of a guest: what others may open to it, and how the rules change while the network runs.
 
 use super::ANSWERED;
-use super::network::{EXTERNAL_FIGURE_1, Network, PATIENCE, wait_until};
+use super::network::{EXTERNAL_FIGURE_1, Network, PATIENCE, kill, wait_until};
 use siga_fabric::sockets::{TcpListener, TcpStream, UdpSocket};
 use std::io::{Read, Write};
 
@@ -65,6 +65,35 @@ fn a_guest_gets_only_what_its_rules_allow_and_the_rules_change_while_it_runs() {
         let output = network.siga(&[&["allow", "filters", "server"], wrong].concat());
         assert_eq!(output.status.code(), Some(2), "{wrong:?}");
     }
+}
+
+#[test]
+fn a_guest_gets_rules_that_a_killed_control_program_had_not_sent_and_a_new_process_has_them() {
+    let network = up("resent", "");
+    assert_eq!(ping(&network, "0.5"), Some(4));
+    let listed = |rules: &str| {
+        let status = network.text(&["status", "resent", "--detail"]);
+        let expected = format!("port filter of guest server: others may open\n{rules}");
+        assert!(status.contains(&expected) && status.matches("port filter").count() == 1, "{status}");
+    };
+    listed("  nothing\n");
+    kill(network.control_pid());
+    // The control program was killed after it had written new rules to its state, and before it sent them.
+    let path = network.run_dir().join("resent").join("state.json");
+    let mut state: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    state["allow"]["server"] = serde_json::json!(["tcp 7", "icmp from 10.0.0.0/8"]);
+    std::fs::write(&path, state.to_string()).unwrap();
+    network.text(&["up", network.base.path().join("resent.toml").to_str().unwrap()]);
+    assert_eq!(ping(&network, ANSWERED), Some(0));
+    listed("  tcp 7\n  icmp from 10.0.0.0/8\n");
+    network.text(&["allow", "resent", "server", "tcp 7"]);
+    let before = network.pid("server");
+    kill(before);
+    wait_until("a new server", || network.pid_of("server").is_some_and(|pid| pid != before));
+    wait_until("the new server refuses a ping", || {
+        assert_eq!(ping(&network, "0.5"), Some(4));
+        refused(&network) > 0
+    });
 }
 
 #[test]

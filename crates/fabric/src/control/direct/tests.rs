@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::protocol::ticket::Ticket;
+use siga_model::allow::Allow;
 
 const TOPOLOGY: &str = "
 [network.lan]
@@ -84,6 +85,18 @@ fn only_connections_within_a_guest_or_over_a_direct_network_are_permitted() {
     assert_eq!(permit(&topology(), &name("a"), &of_a), permit(&topology(), &name("b"), &of_b));
     let later = Flow { iss: 9, ..of_a };
     assert_ne!(permit(&topology(), &name("a"), &of_a), permit(&topology(), &name("a"), &later), "another connection");
+}
+
+#[test]
+fn no_direct_connection_goes_around_a_port_filter() {
+    let (of_a, within) = (flow("10.0.0.1:5", "10.0.0.2:7"), flow("10.0.0.1:5", "10.0.0.1:7"));
+    for filtered in ["a", "b"] {
+        let mut topology = topology();
+        topology.guests.get_mut(&name(filtered)).unwrap().allow = Some(Allow::default());
+        assert_eq!(permit(&topology, &name("a"), &of_a), None, "guest {filtered} has a filter");
+        assert_eq!(permit(&topology, &name("b"), &turned(of_a)), None, "guest {filtered} has a filter");
+        assert!(permit(&topology, &name("a"), &within).is_some(), "no packet of it reaches the filter");
+    }
 }
 
 #[test]
