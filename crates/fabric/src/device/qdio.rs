@@ -44,15 +44,15 @@ impl Outbound {
         if need == 0 {
             return Ok(Sent::Nothing);
         }
+        if self.elements + elements(need) > QDIO_ELEMENTS {
+            self.flush(ring);
+        }
         if self.elements == 0 && ring.packs() {
             match ring.in_flight()? {
                 ..=PACKS_NOT_UP_TO_BUFFERS => self.packs = false,
                 PACKS_FROM_BUFFERS.. => self.packs = true,
                 _ => {}
             }
-        }
-        if self.elements + elements(need) > QDIO_ELEMENTS {
-            self.flush(ring);
         }
         // A buffer for one frame is reserved completely, for a segment that is as large as possible.
         let room = if self.packs { need } else { self.buffer_bytes };

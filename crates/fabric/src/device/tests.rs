@@ -215,6 +215,17 @@ fn a_sender_to_a_card_packs_from_five_buffers_in_flight_on_and_stops_at_two() {
         assert_eq!(buffers_of(&mut link, 4, 1_500), if packs { 1 } else { 4 });
         take_all_but(&mut other, &mut link, 2);
         assert_eq!(buffers_of(&mut link, 3, 1_500), 3);
+        // Also within a burst, a full buffer is the time to look again.
+        assert_eq!(buffers_of(&mut link, 3, 1_500), if packs { 1 } else { 3 });
+        let before = link.producer.counters().buffers;
+        for frame in 0..20 {
+            assert_eq!(send(&mut outbound, &mut link, &[7; 1_500], Marks::default()), Sent::Packet);
+            if frame == 10 {
+                take_all_but(&mut other, &mut link, 1);
+            }
+        }
+        outbound.flush(&mut link.producer).unwrap();
+        assert_eq!(link.producer.counters().buffers - before, if packs { 5 } else { 20 });
     }
 }
 
