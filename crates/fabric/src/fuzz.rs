@@ -2,6 +2,8 @@
 //! breaks a promise.
 
 use crate::cni;
+use crate::device::qdio;
+use crate::guest::carded;
 use crate::limits::{SWITCH_MACS_MAX, SWITCH_MACS_OF_PORT_MAX};
 use crate::protocol::message::SwitchConfig;
 use crate::switch::drops::DropReason;
@@ -10,8 +12,9 @@ use crate::switch::frame::{HEAD_BYTES_MAX, Header};
 use crate::switch::guard::Guard;
 use crate::switch::port::{Attachment, Port, PortCounters};
 use crate::switch::{Decision, Switch, Target};
+use siga_model::link::Link;
 use siga_model::mac::Mac;
-use siga_model::topology::{Mirror, PortLink, PortSettings, PortVlan, Protection};
+use siga_model::topology::{Card, Full, Mirror, PortLink, PortSettings, PortVlan, Protection, Queueing};
 use siga_stack::assign::{Advertised, Assignment, Lease, Question, REQUEST_BYTES_MAX, Router};
 use siga_stack::link::device::Agreed;
 use siga_stack::link::frame::{Marks, Received};
@@ -69,12 +72,20 @@ fn dhcp_frame(message: &[u8]) -> Vec<u8> {
     let bytes = |length: usize| u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes();
     let mut header = [0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255];
     header[2..4].copy_from_slice(&bytes(28 + message.len()));
-    let words = header.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
-    let sum = words.sum::<u32>();
-    let sum = u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap_or_default();
-    header[10..12].copy_from_slice(&(!sum).to_be_bytes());
+    fill_checksum(&mut header);
     let udp = [&[0, 68, 0, 67][..], &bytes(8 + message.len()), &[0, 0]].concat();
     [&[0xff; 6][..], &mac(1).0, &[8, 0], &header, &udp, message].concat()
+}
+
+/// Fills in the checksum of an IPv4 header.
+fn fill_checksum(header: &mut [u8]) {
+    header[10..12].fill(0);
+    let words = header.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
+    let sum = words.sum::<u32>();
+    // The sum of the carries can cause one more.
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap_or_default();
+    header[10..12].copy_from_slice(&(!sum).to_be_bytes());
 }
 
 /// Returns a frame with an ICMPv6 message.
@@ -117,7 +128,8 @@ fn address(station: u8) -> [u8; 4] {
     [10, 0, 0, station]
 }
 
-/// Returns a port: three protected access ports in VLANs 1 and 2, one that learns, and a trunk.
+/// Returns a port: three protected access ports in VLANs 1 and 2, one that learns, and a trunk. The first three have cards: stations 0
+/// and 2 share one, and station 1 has its own.
 fn port(station: u8) -> Option<Port> {
     let v6: IpAddr = format!("fd00::{station}").parse().ok()?;
     let own = [Prefix::new(IpAddr::from(address(station)), 32)?, Prefix::new(v6, 128)?];
@@ -139,7 +151,7 @@ fn port(station: u8) -> Option<Port> {
             isolated: false,
             promiscuous: false,
             link: PortLink::default(),
-            card: None,
+            card: card(station),
         },
         guard: Guard { mac: mac(station), sources: sources()?, own: sources()?, is_router: false },
         mtu: 9_000,
@@ -154,28 +166,41 @@ fn port(station: u8) -> Option<Port> {
     })
 }
 
-/// Plays stations that send frames to a switch, while ports change, go and come back.
+fn card(station: u8) -> Option<Card> {
+    let name = match station {
+        0 | 2 => Some("osa1".parse().ok()?),
+        1 => None,
+        _ => return None,
+    };
+    Some(Card { name, queueing: Queueing::default() })
+}
+
+/// Plays stations that send frames to a switch, while ports change, go and come back. Some frames wait for the wires of cards.
 ///
 /// # Panics
-/// Panics if a frame reaches another VLAN or leaves a protected port with a foreign source, if a large segment loses bytes, or if a table
-/// exceeds its limit.
+/// Panics if a frame reaches another VLAN or leaves a protected port with a foreign source, if a large segment loses bytes, if a table or
+/// an output queue exceeds its limit, or if a frame stays in a card for ever.
 pub fn switch(bytes: &[u8]) {
+    const HOUR_NS: u64 = 3_600_000_000_000;
     let mut input = Input(bytes);
     let config = SwitchConfig { any_protocol: true, only_v4: false, flood_per_second: 1_000_000, accounting: true };
     let mut switch = Switch::new(config);
-    (0..PORTS).filter_map(port).for_each(|port| _ = switch.add_port(port));
+    (0..PORTS).for_each(|station| come(&mut switch, station, true));
     let mut now_ns = 1_000_000_000;
     while !input.0.is_empty() {
         let operation = input.byte();
         let station = input.byte() % PORTS;
         match operation % 8 {
             0 => change(&mut switch, station, &mut input),
-            1 => come_or_go(&mut switch, station),
+            1 => come_or_go(&mut switch, station, operation & 0x80 == 0),
             2 => {
                 let from = Some(station.to_string()).filter(|_| operation & 0x80 == 0);
                 switch.set_mirror(Some(Mirror { from, to: (input.byte() % PORTS).to_string() }));
             }
-            3 => now_ns += u64::from(input.number()) * 10_000_000,
+            3 => {
+                now_ns += u64::from(input.number()) * 10_000_000;
+                carry(&mut switch, Instant::from_ns(now_ns));
+            }
             _ => send(&mut switch, Instant::from_ns(now_ns), station, operation, &mut input),
         }
         if operation == 0xff {
@@ -183,6 +208,30 @@ pub fn switch(bytes: &[u8]) {
         }
         assert!(switch.counters()["macs"] <= (SWITCH_MACS_MAX + 16 * usize::from(PORTS)) as u64);
         assert!(switch.addresses(Instant::from_ns(now_ns)).len() <= SWITCH_MACS_OF_PORT_MAX * usize::from(PORTS));
+        switch.ports.iter().flatten().filter_map(|port| port.output.as_ref()).for_each(|output| output.check());
+    }
+    // A frame can wait for two wires: that of its sender's card, and that of its receiver's.
+    (1..=3).for_each(|hours| carry(&mut switch, Instant::from_ns(now_ns + hours * HOUR_NS)));
+    assert!(switch.cards.iter().all(|card| card.next_due(&switch.ports).is_none()), "no frame stays in a card");
+}
+
+/// Moves frames over the wires of cards, as far as they have come at a time.
+fn carry(switch: &mut Switch, now: Instant) {
+    let is_at = |switch: &Switch, port: usize, card: usize| {
+        switch.ports.get(port).and_then(Option::as_ref).is_some_and(|port| port.card == Some(card))
+    };
+    for card in 0..switch.cards.len() {
+        let Switch { cards, ports, .. } = &mut *switch;
+        cards[card].serve(ports, now);
+        loop {
+            let Switch { cards, ports, .. } = &mut *switch;
+            let Some(held) = cards[card].take_out(ports, now) else { break };
+            assert!(is_at(switch, held.tag, card) && held.bytes.len() <= 9_000 + 18);
+            decide(switch, now, held.tag, &held.bytes, Marks::default());
+        }
+        while let Some(held) = switch.cards[card].take_in(now) {
+            assert!(is_at(switch, held.tag.0, card), "the frame is for a guest of the card");
+        }
     }
 }
 
@@ -205,11 +254,22 @@ fn change(switch: &mut Switch, station: u8, input: &mut Input<'_>) {
     switch.set_settings(at, settings, Instant::from_ns(0));
 }
 
-fn come_or_go(switch: &mut Switch, station: u8) {
+fn come_or_go(switch: &mut Switch, station: u8, has_wire: bool) {
     match at(switch, station) {
         Some(at) => _ = switch.remove_port(at),
-        None => _ = port(station).map(|port| switch.add_port(port)),
+        None => come(switch, station, has_wire),
     }
+}
+
+/// Adds the port of a station. With a card, the station says whether the card has a modelled wire.
+fn come(switch: &mut Switch, station: u8, has_wire: bool) {
+    let Some(mut port) = port(station) else { return };
+    if port.settings.card.is_some() && has_wire {
+        let link = Some(Link::channel(100_000_000, 0));
+        port.settings.link = PortLink { from_station: link.clone(), to_station: link };
+    }
+    let at = switch.add_port(port);
+    switch.attach_card(at, if station == 0 { Full::Pending } else { Full::Drop }, Instant::from_ns(0));
 }
 
 /// Sends a frame. Most frames have the station's own source, so that later checks are reached.
@@ -229,13 +289,34 @@ fn send(switch: &mut Switch, now: Instant, station: u8, operation: u8, input: &m
             frame[16..18].copy_from_slice(&packet_bytes.to_be_bytes());
             (frame[20], frame[21], frame[23]) = (0, 0, 6);
             frame[26..30].copy_from_slice(&address(station));
-            frame[46] = 0x50;
+            (frame[46], frame[47]) = (0x50, 0x10);
+            fill_checksum(&mut frame[14..34]);
         }
     }
+    if operation & 1 != 0 {
+        let place = qdio::place(input.number().into());
+        let header = Header::new(frame.len(), |into| into.copy_from_slice(&frame[..into.len()]));
+        let payload = &frame[header.bytes().len()..];
+        if carded::hold_from_guest(switch, (now, from), place, (&header, payload, marks)) {
+            return;
+        }
+    }
+    decide(switch, now, from, &frame, marks);
+}
+
+/// Lets the switch decide about a frame, and checks the decision. A frame for a guest of another card then waits for the wire of that card.
+fn decide(switch: &mut Switch, now: Instant, from: usize, frame: &[u8], marks: Marks) {
     let mut header = Header::new(frame.len(), |into| into.copy_from_slice(&frame[..into.len()]));
     let decided = switch.decide(now, from, &mut header, marks);
     if let Ok(decision) = decided {
         check(switch, from, &header, &decision);
+        if let Target::One(to) = decision.target
+            && let Some(card) = switch.ports[to].as_ref().and_then(|port| port.card)
+            && decision.card != Some(card)
+            && frame.len() <= 9_000 + 18
+        {
+            switch.cards[card].receive(now, to, frame.to_vec(), None);
+        }
         let tagged = usize::from(u16::from_be_bytes([frame[12], frame[13]]) == 0x8100) * 4;
         cut(switch, &header, &frame[(header.bytes().len() + tagged).min(frame.len())..], marks);
     } else {
@@ -287,17 +368,66 @@ fn cut(switch: &mut Switch, header: &Header, payload: &[u8], marks: Marks) {
         assert!(next.is_none_or(|next| next == piece.range.start), "the pieces follow each other");
         next = Some(piece.range.end);
     }
-    assert!(next.is_some() || marks.segment_bytes > 0, "only a segment without a payload has no piece");
+    assert!(next.is_some(), "each frame becomes at least one");
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use proptest::prelude::*;
+
+    /// A frame of a station with a card, a step of time, or a port that comes or goes.
+    fn send_over_cards() -> impl Strategy<Value = Vec<u8>> {
+        let frame = (any::<u8>(), 0..3_u8, 60..9_000_u16, 0..200_u16, any::<u16>()).prop_map(
+            |(operation, station, bytes, segment_bytes, tag)| {
+                let [high, low] = bytes.to_be_bytes();
+                // The length of the frame, its first bytes (the address of a station), and its tag in the ring.
+                let mut all = vec![(operation & 0x30) | 5, station, high, low];
+                if operation & 0x10 != 0 {
+                    all.extend(segment_bytes.to_be_bytes());
+                }
+                all.extend([&[6][..], &mac(operation % 3).0, &tag.to_be_bytes()].concat());
+                all
+            },
+        );
+        let time = any::<u16>().prop_map(|time| [&[3, 0][..], &(time % 3).to_be_bytes()].concat());
+        let port =
+            (any::<bool>(), 0..3_u8).prop_map(|(has_wire, station)| vec![if has_wire { 1 } else { 0x81 }, station]);
+        prop_oneof![8 => frame, 2 => time, 1 => port]
+    }
+
+    #[test]
+    fn a_segment_that_would_become_too_many_frames_is_refused_before_it_is_cut() {
+        let config = SwitchConfig { any_protocol: true, only_v4: false, flood_per_second: 1, accounting: false };
+        let mut switch = Switch::new(config);
+        come(&mut switch, 0, true);
+        let mut frame = [&mac(1).0[..], &mac(0).0, &[8, 0, 0x45], &[0; 3_039]].concat();
+        frame[16..18].copy_from_slice(&3_040_u16.to_be_bytes());
+        (frame[23], frame[46], frame[47]) = (6, 0x50, 0x10);
+        frame[26..30].copy_from_slice(&address(0));
+        fill_checksum(&mut frame[14..34]);
+        for (segment_bytes, pieces) in [(1, 0), (47, 0), (48, 63), (1_448, 66)] {
+            let marks = Marks { checksum_unfilled: true, segment_bytes };
+            let header = Header::new(frame.len(), |into| into.copy_from_slice(&frame[..into.len()]));
+            let payload = &frame[header.bytes().len()..];
+            let at = Instant::from_ns(0);
+            let is_held = carded::hold_from_guest(&mut switch, (at, 0), (2, true), (&header, payload, marks));
+            // The pieces count towards the frames that a guest can send in one turn.
+            assert_eq!((is_held, switch.pieces), (pieces > 0, pieces), "{segment_bytes}");
+            decide(&mut switch, at, 0, &frame, marks);
+        }
+        assert_eq!(switch.port_counters(0)[DropReason::Marks.name()], 2);
+    }
 
     proptest! {
         #[test]
         fn a_switch_keeps_its_promises_for_any_frames(bytes in proptest::collection::vec(any::<u8>(), 0..2_000)) {
             super::switch(&bytes);
+        }
+
+        #[test]
+        fn no_frame_stays_in_a_card_whatever_its_guests_send(bytes in proptest::collection::vec(send_over_cards(), 0..60)) {
+            super::switch(&bytes.concat());
         }
 
         #[test]

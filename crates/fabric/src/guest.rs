@@ -10,7 +10,7 @@
 //! link* without a ring. The stack sends packets for several partners, such as multicast packets, over the main link.
 
 mod applications;
-mod carded;
+pub(crate) mod carded;
 mod emulated;
 mod event_loop;
 mod groups;

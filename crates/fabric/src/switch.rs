@@ -304,7 +304,7 @@ impl Switch {
         let (vlan, priority) = vlan_of(&port.settings.vlan, tag)?;
         let (to, source, ethertype) = header.link()?;
         let large = marks.segment_bytes > 0;
-        if !port.agreed.covers(marks) || (large && marks.segment_bytes < SEGMENT_BYTES_MIN) {
+        if !port.agreed.covers(marks) || is_too_fine(marks) {
             return Err(DropReason::Marks);
         }
         if source[0] & 1 != 0 || source == [0; 6] {
@@ -417,6 +417,12 @@ impl Switch {
         let is = |port: &Option<Port>| port.as_ref().is_some_and(|port| port.is_kernel_port(name));
         self.ports.iter().position(is)
     }
+}
+
+/// Returns true if a large segment would be cut into too many frames.
+#[inline]
+pub(crate) fn is_too_fine(marks: Marks) -> bool {
+    (1..SEGMENT_BYTES_MIN).contains(&marks.segment_bytes)
 }
 
 /// Sets the Ethernet address of a protected port.

@@ -10,7 +10,7 @@ use crate::limits::RECEIVE_AT_ONCE_MAX;
 use crate::switch::Switch;
 use crate::switch::card::Card;
 use crate::switch::drops::DropReason;
-use crate::switch::frame::{Header, LINK_BYTES, TAG_BYTES};
+use crate::switch::frame::{Header, LINK_BYTES, TAG_BYTES, TAGGED};
 use crate::switch::port::{Attachment, Port};
 use siga_stack::ip::cut::Cutter;
 use siga_stack::link::frame::{Marks, Payload};
@@ -18,7 +18,7 @@ use siga_stack::time::Instant;
 
 /// Puts a frame of a guest into an output queue of its card. `place` is the queue, and whether the frame begins a buffer. Returns false if
 /// the frame does not use the card's wire, or if the switch must refuse the frame.
-pub(super) fn hold_from_guest<P: Payload + ?Sized>(
+pub(crate) fn hold_from_guest<P: Payload + ?Sized>(
     switch: &mut Switch,
     (at, from): (Instant, usize),
     place: (usize, bool),
@@ -29,32 +29,39 @@ pub(super) fn hold_from_guest<P: Payload + ?Sized>(
     if !has_wire || switch.stays_inside(at, from, header) {
         return false;
     }
-    let Switch { ports, cutter, .. } = switch;
+    let Switch { ports, cutter, pieces, .. } = switch;
     let Some(Some(Port { output: Some(output), agreed, counters, mtu, .. })) = ports.get_mut(from) else {
         return false;
     };
-    let mut pieces = Vec::new();
-    let each = |bytes| pieces.push(bytes);
+    let mut frames = Vec::new();
+    let each = |bytes| {
+        *pieces += usize::from(marks.segment_bytes > 0);
+        frames.push(bytes);
+    };
     let Some(is_cut) = cut_with_tag(cutter, *agreed, (header, payload, marks), each) else { return false };
-    let tag_bytes = || if matches!({ *header }.take_tag(), Ok(Some(_))) { TAG_BYTES } else { 0 };
-    let is_too_long =
-        |piece: &Vec<u8>| piece.len() > *mtu + LINK_BYTES && piece.len() > *mtu + LINK_BYTES + tag_bytes();
     if !is_cut {
         counters.drops.count(DropReason::Marks);
-    } else if pieces.iter().any(is_too_long) {
+    } else if frames.iter().any(|frame| packet_bytes(frame) > *mtu) {
         counters.drops.count(DropReason::TooLong);
     } else if let Some(begins_buffer) = output.begin(place, header.frame_bytes()) {
-        for (number, piece) in pieces.into_iter().enumerate() {
-            output.add(place.0, at, piece, begins_buffer && number == 0);
+        // There is at least one frame, so each buffer has one that begins it.
+        for (number, frame) in frames.into_iter().enumerate() {
+            output.add(place.0, at, frame, begins_buffer && number == 0);
         }
     }
     true
 }
 
+/// Returns the length of the packet in a frame, which may have a tag.
+fn packet_bytes(frame: &[u8]) -> usize {
+    let is_tagged = frame.get(LINK_BYTES - 2..LINK_BYTES) == Some(&TAGGED.to_be_bytes()[..]);
+    frame.len().saturating_sub(if is_tagged { LINK_BYTES + TAG_BYTES } else { LINK_BYTES })
+}
+
 /// Puts a frame for a guest on the wire to its card. Returns false if the frame does not use a modelled wire.
 pub(super) fn hold_to_guest<P: Payload + ?Sized>(
     (port, to): (&mut Port, usize),
-    (card, cutter): (&mut Card, &mut Cutter),
+    (card, cutter, pieces): (&mut Card, &mut Cutter, &mut usize),
     at: Instant,
     frame: (&Header, &P, Marks),
     tag: Option<u16>,
@@ -62,7 +69,11 @@ pub(super) fn hold_to_guest<P: Payload + ?Sized>(
     if !card.has_wire_in() {
         return false;
     }
-    if !cut(cutter, frame, |bytes| card.receive(at, to, bytes, tag)) {
+    let each = |bytes| {
+        *pieces += usize::from(frame.2.segment_bytes > 0);
+        card.receive(at, to, bytes, tag);
+    };
+    if !cut(cutter, frame, each) {
         port.counters.drops.count(DropReason::Marks);
     }
     true

@@ -8,10 +8,10 @@ use super::peer_link::Links;
 use super::relay::{Broken, Outgoing, pass, relay_now};
 use crate::emulator::Held;
 use crate::limits::RECEIVE_AT_ONCE_MAX;
-use crate::switch::Switch;
 use crate::switch::drops::DropReason;
 use crate::switch::frame::{self, HEAD_BYTES_MAX, Header};
 use crate::switch::port::Port;
+use crate::switch::{Switch, is_too_fine};
 use siga_stack::ip::cut::Cutter;
 use siga_stack::link::device::Agreed;
 use siga_stack::link::frame::{Marks, Payload, Received};
@@ -30,10 +30,11 @@ pub(super) fn hold_from_station<P: Payload + ?Sized>(
     (at, from): (Instant, usize),
     (header, payload, marks): (&Header, &P, Marks),
 ) -> bool {
-    let Switch { ports, cutter, .. } = switch;
+    let Switch { ports, cutter, pieces, .. } = switch;
     let Some(Some(Port { link: Some(link), agreed, counters, .. })) = ports.get_mut(from) else { return false };
     let Some(emulator) = &mut link.from_station else { return false };
     let each = |bytes| {
+        *pieces += usize::from(marks.segment_bytes > 0);
         // The emulator counts lost frames.
         let _ = emulator.offer(at, Held { bytes, tag: () });
     };
@@ -45,7 +46,7 @@ pub(super) fn hold_from_station<P: Payload + ?Sized>(
 }
 
 /// Cuts a frame of a station into ordinary frames with the same tag. Returns false if its marks do not fit its headers, and `None` if the
-/// switch must refuse the frame.
+/// switch must refuse the frame. This includes segments that would become too many frames.
 pub(super) fn cut_with_tag<P: Payload + ?Sized>(
     cutter: &mut Cutter,
     agreed: Agreed,
@@ -54,7 +55,7 @@ pub(super) fn cut_with_tag<P: Payload + ?Sized>(
 ) -> Option<bool> {
     let mut header = *header;
     let tag = header.take_tag().ok()?;
-    if !agreed.covers(marks) {
+    if !agreed.covers(marks) || is_too_fine(marks) {
         return None;
     }
     let is_cut = cut(cutter, (&header, payload, marks), |bytes| {
@@ -74,13 +75,14 @@ pub(super) fn cut_with_tag<P: Payload + ?Sized>(
 /// Puts a frame for a station on the link from its port. Returns false if the port has no such link.
 pub(super) fn hold_to_station<P: Payload + ?Sized>(
     port: &mut Port,
-    cutter: &mut Cutter,
+    (cutter, pieces): (&mut Cutter, &mut usize),
     at: Instant,
     frame: (&Header, &P, Marks),
     tag: Option<u16>,
 ) -> bool {
     let Some(emulator) = port.link.as_mut().and_then(|link| link.to_station.as_mut()) else { return false };
     let is_cut = cut(cutter, frame, |bytes| {
+        *pieces += usize::from(frame.2.segment_bytes > 0);
         // The emulator counts lost frames.
         let _ = emulator.offer(at, Held { bytes, tag });
     });

@@ -237,14 +237,17 @@ pub(super) fn send<P: Payload + ?Sized>(
     }
     *relayed_bytes = relayed_bytes.wrapping_add(header.frame_bytes() as u64);
     let tag = port.tag(decision.vlan, decision.priority);
-    if port.link.is_some() && emulated::hold_to_station(port, cutter, at, (header, payload, marks), tag) {
+    if port.link.is_some()
+        && emulated::hold_to_station(port, (&mut *cutter, &mut *pieces), at, (header, payload, marks), tag)
+    {
         return None;
     }
     let card = port.card.filter(|card| decision.card != Some(*card)).and_then(|card| cards.get_mut(card));
-    if let Some(card) = card
-        && carded::hold_to_guest((&mut *port, to), (card, cutter), at, (header, payload, marks), tag)
-    {
-        return None;
+    if let Some(card) = card {
+        let tools = (card, &mut *cutter, &mut *pieces);
+        if carded::hold_to_guest((&mut *port, to), tools, at, (header, payload, marks), tag) {
+            return None;
+        }
     }
     let agreed = port.agreed;
     let passes_whole = agreed.covers(marks);
@@ -334,6 +337,10 @@ pub(super) fn take(
     let mut count = 0;
     let mut failed = None;
     switch.pieces = 0;
+    if !switch.cards.is_empty() {
+        // The guest may have attached again while the output queues were full.
+        links.receivers[link].waits_for_card = switch.is_held(from);
+    }
     while count + switch.pieces < RECEIVE_AT_ONCE_MAX
         && links.receivers[link].backpressure.waits_for().is_none()
         && !links.receivers[link].waits_for_card

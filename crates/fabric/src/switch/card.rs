@@ -3,7 +3,7 @@
 //! A card has a wire to the LAN, which is a modelled link, and four output queues for each of its guests. While the wire is busy, frames
 //! wait in these queues. The card then takes the next frame from the queue with the lowest number, and from its guests in turn. So a guest
 //! that uses queue 0 can delay the frames of all others. Frames between guests of one card do not use the wire. A guest cannot make the
-//! card hold more than 128 buffers in a queue: the card decides itself how many buffers a guest's frames are.
+//! card hold more than 128 buffers in a queue: the card itself counts how many buffers the guest's frames fill.
 
 use super::Switch;
 use super::frame::Header;
@@ -110,6 +110,18 @@ impl Output {
         for (number, queue) in self.queues.iter().enumerate() {
             counters.insert(format!("card_queue_{number}_sent"), queue.sent);
             counters.insert(format!("card_queue_{number}_full"), queue.full);
+        }
+    }
+
+    /// Checks what holds after each operation, whatever the guest has sent.
+    ///
+    /// # Panics
+    /// Panics if a queue has too many buffers, or a buffer without a frame.
+    #[cfg(any(test, feature = "fuzz"))]
+    pub(crate) fn check(&self) {
+        for queue in &self.queues {
+            let begun = queue.frames.iter().filter(|frame| frame.begins_buffer).count();
+            assert!(queue.buffers == begun && begun <= QDIO_QUEUE_BUFFERS, "{} buffers, {begun} begun", queue.buffers);
         }
     }
 
@@ -262,17 +274,27 @@ impl Card {
     }
 }
 
+/// Returns the number of the card with a name. If there is none, a new card takes the place of one without guests, so that guests that come
+/// and go do not fill the memory.
+fn card_named(cards: &mut Vec<Card>, name: String) -> usize {
+    if let Some(known) = cards.iter().position(|card| card.name == name) {
+        return known;
+    }
+    if let Some(unused) = cards.iter().position(|card| card.ports.is_empty()) {
+        cards[unused] = Card::new(name);
+        return unused;
+    }
+    cards.push(Card::new(name));
+    cards.len() - 1
+}
+
 impl Switch {
     /// Gives a port its card. All ports whose settings name the same card share it.
     pub(crate) fn attach_card(&mut self, at: usize, rule: Full, now: Instant) {
         let Some(Some(port)) = self.ports.get_mut(at) else { return };
         let Some(settings) = &port.settings.card else { return };
         let name = settings.name.as_ref().map_or_else(|| port.label.clone(), |name| format!("card {name}"));
-        let known = self.cards.iter().position(|card| card.name == name);
-        let card = known.unwrap_or_else(|| {
-            self.cards.push(Card::new(name));
-            self.cards.len() - 1
-        });
+        let card = card_named(&mut self.cards, name);
         port.card = Some(card);
         port.output.get_or_insert_default().set_rule(rule);
         self.cards[card].set_link(&port.settings.link, now);

@@ -13,7 +13,7 @@ pub(crate) const HEAD_BYTES_MAX: usize = HEADER_BYTES_MAX + TAG_BYTES;
 pub(crate) const IPV4: u16 = 0x0800;
 pub(crate) const ARP: u16 = 0x0806;
 pub(crate) const IPV6: u16 = 0x86dd;
-const TAGGED: u16 = 0x8100;
+pub(crate) const TAGGED: u16 = 0x8100;
 const SERVICE_TAGGED: u16 = 0x88a8;
 /// Offset of the type field, which is also where a tag begins.
 const TYPE_AT: usize = 12;

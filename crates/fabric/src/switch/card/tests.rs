@@ -110,6 +110,24 @@ fn frames_of_a_removed_port_are_lost_and_reach_no_other_guest() {
 }
 
 #[test]
+fn a_new_card_takes_the_place_of_one_whose_guests_are_gone() {
+    let mut switch = shared(Full::Pending);
+    let come = |switch: &mut Switch, name: &str, to: usize| {
+        let mut added = port(3, Protection::All, PortVlan::Access(1));
+        added.settings.card = Some(CardSettings { name: Some(name.parse().unwrap()), queueing: Queueing::default() });
+        let at = switch.add_port(added);
+        switch.attach_card(at, Full::Pending, Instant::from_ns(0));
+        assert_eq!((at, switch.ports[at].as_ref().unwrap().card), (2, Some(to)), "{name}");
+    };
+    for name in ["osa2", "osa3", "osa3", "osa4"] {
+        come(&mut switch, name, 1);
+        switch.remove_port(2);
+    }
+    come(&mut switch, "osa1", 0);
+    assert_eq!((switch.cards.len(), &switch.cards[0].ports[..]), (2, &[0, 1, 2][..]));
+}
+
+#[test]
 fn frames_that_wait_for_a_wire_that_is_removed_leave_the_card() {
     let mut switch = shared(Full::Pending);
     (0..128).for_each(|_| assert!(add(&mut switch, 0, 2, b'a', 0)));
