@@ -81,7 +81,7 @@ fn bytes_cross_cards_intact_both_ways_although_the_adapter_is_killed() {
 fn guests_of_one_card_share_its_wire_and_reach_each_other_without_it() {
     let network = Network::up("shared-card", CARDS);
     let (one, three, four) = (network.attach("one"), network.attach("three"), network.attach("four"));
-    // Within the card, frames do not take the time of the wire: here it would be 0.5 seconds.
+    // Within the card, frames do not use the wire.
     exchange(&three, &four, "10.0.3.4:7", 1 << 20, |_| {});
     let on_wire = network.of_port("three", "link_from_station_offered");
     assert!(on_wire < 20, "{on_wire} frames on the wire, which are those to all stations");

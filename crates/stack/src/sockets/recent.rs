@@ -1,11 +1,12 @@
 //! The connections that sent or received a segment lately. The next segment often belongs to one of them: an answer follows a
-//! request. Such a connection is found without a hash of the flow, and without the table of flows, which is often not in the CPU
-//! cache.
+//! request. The stack finds such a connection without a hash of the flow, and without the table of flows, which is often not in the
+//! CPU cache.
 
 use super::Flow;
 
-/// Number of connections in the table. A burst of the largest size still fits, so that each answer to it is found.
+/// Number of entries. Up to 64 connections with a request in flight are found, if the ports of the clients follow each other.
 const PLACES: usize = 64;
+/// The index of no connection.
 const NOBODY: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy)]
@@ -15,11 +16,11 @@ struct Entry {
 }
 
 /// A table from the ports of a flow to the index of the connection that last had these ports. The table is only a hint: the caller
-/// has to compare the flow of the connection. An attacker who chooses ports that share an entry only makes the hint useless.
+/// has to compare the flow of the connection. A peer that chooses ports which share an entry only makes the hint useless.
 #[derive(Debug)]
 pub(crate) struct RecentConnections {
     entries: [Entry; PLACES],
-    /// The connection that was noted last.
+    /// The index of the connection that sent or received the latest segment.
     pub(crate) latest: u32,
 }
 

@@ -72,6 +72,8 @@ fn a_network_of_cards_with_a_contradiction_is_refused() {
         (String::new(), ", card = \"osa2\"", "has no card osa2"),
         (card.to_owned(), ", card = \"osa1\", link = \"latency=1ms\"", "in the table of the card"),
         (format!("{card}wire = \"1gbe\"\nlink = \"latency=1ms\"\n"), "", "replaces the wire"),
+        (format!("{card}link = \"rate=0bit\"\n"), "", "rate=0bit"),
+        (String::new(), ", link = \"rate=0bit\"", "rate=0bit"),
         ("wire = \"fddi\"".to_owned(), "", "fddi"),
         ("mtu = 9000".to_owned(), "", "outside the range 576 to 8992"),
         ("layer = \"ethernet\"\nmtu = 9001".to_owned(), "", "outside the range 576 to 9000"),
