@@ -422,12 +422,12 @@ mod tests {
     proptest! {
         #[test]
         fn a_switch_keeps_its_promises_for_any_frames(bytes in proptest::collection::vec(any::<u8>(), 0..2_000)) {
-            super::switch(&bytes);
+            switch(&bytes);
         }
 
         #[test]
         fn no_frame_stays_in_a_card_whatever_its_guests_send(bytes in proptest::collection::vec(send_over_cards(), 0..60)) {
-            super::switch(&bytes.concat());
+            switch(&bytes.concat());
         }
 
         #[test]
@@ -440,15 +440,15 @@ mod tests {
             if fields && bytes.len() > 243 {
                 bytes[..3].copy_from_slice(&[1, 1, 6]);
                 bytes[24..28].fill(0);
-                bytes[28..34].copy_from_slice(&super::mac(1).0);
+                bytes[28..34].copy_from_slice(&mac(1).0);
                 bytes[236..242].copy_from_slice(&[0x63, 0x82, 0x53, 0x63, 53, 1]);
             }
-            super::addresses(&[&[kind], &bytes[..]].concat());
+            addresses(&[&[kind], &bytes[..]].concat());
         }
 
         #[test]
         fn the_plug_in_survives_any_configuration(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            super::cni(&bytes);
+            cni(&bytes);
         }
     }
 }
