@@ -366,6 +366,18 @@ fn name_of(text: &str) -> String {
     text.replace([',', '/', '"'], "_").replace(char::is_control, "_")
 }
 
+/// Returns the text with which a plan names a level with a setting, such as a link. `alone` and `with` mark the setting without and with
+/// the name of a level.
+fn text_with(level: &str, (alone, with): (&str, &str), setting: &str) -> String {
+    if level == "plain" { format!("{alone}{setting}") } else { format!("{level}{with}{setting}") }
+}
+
+/// Returns the name of a level with a setting. The level comes last, so that a name such as `old 430-packing` still says which feature is
+/// missing.
+fn before_level(name: String, level: &str) -> String {
+    if level == "plain" { name } else { format!("{name} {level}") }
+}
+
 /// Refuses rulesets that nft would accept but that a level must not contain.
 fn check_ruleset(ruleset: &str) -> Result<()> {
     if ruleset.trim().is_empty() {

@@ -157,9 +157,7 @@ impl Held {
         self.asleep -= usize::from(watches);
         outcome
     }
-}
 
-impl Held {
     /// Polls the memory that other applications write, for a short time, before the thread sleeps. If another thread uses the state
     /// meanwhile, it may need this CPU, so polling ends. Returns true if there is something to do, or if another thread may have done it.
     pub(crate) fn polls(&mut self) -> bool {

@@ -95,7 +95,7 @@ fn guests_that_cannot_reach_each_other_are_refused_before_anything_starts() {
             format!("{file} --server beside"),
             &["cannot reach guest beside", "guest beside has no route to 10.1.1.1"][..],
         ),
-        (format!("{file} --server nobody"), &["has no guest nobody", "inside, near, outside"]),
+        (format!("{file} --server absent"), &["has no guest absent", "inside, near, outside"]),
         (format!("{file} --server outside --ipv6"), &["guest outside has no IPv6 address"]),
         (format!("{file} --server outside --mtu 1500"), &["the plan sets an MTU", "the topology decides"]),
         (format!("{file} --server outside --level 430"), &["level 430 sets guests"]),

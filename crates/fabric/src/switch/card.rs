@@ -274,8 +274,8 @@ impl Card {
     }
 }
 
-/// Returns the number of the card with a name. If there is none, a new card takes the place of one without guests, so that guests that come
-/// and go do not fill the memory.
+/// Returns the number of the card with this name. If no card has it, adds one, which takes the place of a card without guests. So the
+/// number of cards stays limited while guests attach and leave.
 fn card_named(cards: &mut Vec<Card>, name: String) -> usize {
     if let Some(known) = cards.iter().position(|card| card.name == name) {
         return known;

@@ -182,7 +182,7 @@ mod tests {
     fn guests_that_cannot_reach_each_other_are_refused_with_the_place_and_a_hint() {
         let cut = |from: &'static str, to: &'static str| topology(move |text| text.replacen(from, to, 1));
         for (topology, to, part) in [
-            (topology(str::to_owned), "nobody", "has no guest nobody"),
+            (topology(str::to_owned), "absent", "has no guest absent"),
             (topology(str::to_owned), "client", "client and server are the same guest"),
             (topology(str::to_owned), "b", "has no guest b"),
             (topology(str::to_owned), "apart", "guest r1 has no route to 10.0.9.1"),

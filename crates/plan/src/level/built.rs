@@ -1,6 +1,6 @@
 //! Levels with another build of siga. A plan writes them as `build:BUILD` or `LEVEL@build:BUILD`.
 
-use super::{Level, name_of};
+use super::{Level, before_level, name_of, text_with};
 use crate::build::{Build, THIS};
 use siga_model::error::{Error, Result};
 
@@ -12,11 +12,7 @@ const WITH: &str = "@build:";
 impl Level {
     /// Returns the text with which a plan names a level with a build. `build` is `this` or the text of a build.
     pub fn text_with_build(level: &str, build: &str) -> String {
-        match (level, build) {
-            (level, THIS) => level.to_owned(),
-            ("plain", _) => format!("{ALONE}{build}"),
-            _ => format!("{level}{WITH}{build}"),
-        }
+        if build == THIS { level.to_owned() } else { text_with(level, (ALONE, WITH), build) }
     }
 
     /// Returns the name of a level that has the name `level` without its build. `build` is `this` or the text of a build.
@@ -28,8 +24,7 @@ impl Level {
             return Ok(level.to_owned());
         }
         let name = name_of(&Build::parse(build)?.1);
-        // The level comes last, so that a name such as `old 430-packing` still says which feature is missing.
-        Ok(if level == "plain" { name } else { format!("{name} {level}") })
+        Ok(before_level(name, level))
     }
 
     /// Reads a level with a build. Returns `None` for the text of another level.

@@ -1,6 +1,6 @@
 //! Levels with a modelled link. A plan writes them as `link:SETTINGS` or `LEVEL@link:SETTINGS`.
 
-use super::{Level, name_of};
+use super::{Level, before_level, name_of, text_with};
 use crate::file;
 use siga_model::error::{Error, Result};
 use siga_model::link::{Link, table};
@@ -31,11 +31,7 @@ pub(super) fn with_tables(text: &str, directory: &Path) -> Result<String> {
 impl Level {
     /// Returns the text with which a plan names a level with a link. `settings` is `off` or the text of a link.
     pub fn text_with_link(level: &str, settings: &str) -> String {
-        match (level, settings) {
-            (level, OFF) => level.to_owned(),
-            ("plain", _) => format!("{ALONE}{settings}"),
-            _ => format!("{level}{WITH}{settings}"),
-        }
+        if settings == OFF { level.to_owned() } else { text_with(level, (ALONE, WITH), settings) }
     }
 
     /// Returns the name of a level that has the name `level` without its link. `settings` is `off` or the text of a link.
@@ -47,8 +43,7 @@ impl Level {
             return Ok(level.to_owned());
         }
         let name = name_of(&link(settings)?.label().replace(',', " "));
-        // The level comes last, so that a name such as `latency=1ms 430-packing` still says which feature is missing.
-        Ok(if level == "plain" { name } else { format!("{name} {level}") })
+        Ok(before_level(name, level))
     }
 
     /// Returns the text of the level without its link, and the settings of the link; `None` for the text of another level.

@@ -50,6 +50,20 @@ fn sleep(couple: &mut Couple, lane: &mut Lane, ear: &WakeFd) {
     couple.awake();
 }
 
+/// Receives the bytes 1 to 4, and sleeps while none has come.
+fn receive_four_bytes(couple: &mut Couple, lane: &mut Lane, ear: &WakeFd) {
+    let mut expected = 1;
+    while expected <= 4 {
+        let mut byte = [0];
+        if lane.receive(couple, &mut byte) == 1 {
+            assert_eq!(byte, [expected]);
+            expected += 1;
+        } else if !lane.look(couple).unwrap() {
+            sleep(couple, lane, ear);
+        }
+    }
+}
+
 #[test]
 fn no_byte_is_read_before_it_is_written_and_no_wake_up_is_lost() {
     explore(|| {
@@ -65,16 +79,7 @@ fn no_byte_is_read_before_it_is_written_and_no_wake_up_is_lost() {
                 }
             }
         });
-        let mut expected = 1;
-        while expected <= 4 {
-            let mut byte = [0];
-            if back.receive(&mut other, &mut byte) == 1 {
-                assert_eq!(byte, [expected]);
-                expected += 1;
-            } else if !back.look(&mut other).unwrap() {
-                sleep(&mut other, &mut back, &other_ear);
-            }
-        }
+        receive_four_bytes(&mut other, &mut back, &other_ear);
         sender.join().unwrap();
     });
 }
@@ -100,16 +105,7 @@ fn no_wake_up_is_lost_if_the_sender_adds_bytes_while_it_waits_for_room() {
                 }
             }
         });
-        let mut expected = 1;
-        while expected <= 4 {
-            let mut byte = [0];
-            if back.receive(&mut other, &mut byte) == 1 {
-                assert_eq!(byte, [expected]);
-                expected += 1;
-            } else if !back.look(&mut other).unwrap() {
-                sleep(&mut other, &mut back, &other_ear);
-            }
-        }
+        receive_four_bytes(&mut other, &mut back, &other_ear);
         sender.join().unwrap();
     });
 }
