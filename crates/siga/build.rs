@@ -31,6 +31,10 @@ fn main() {
     for name in ["RUSTFLAGS", "RUSTC_WORKSPACE_WRAPPER", "RUSTC_WRAPPER", "CLIPPY_ARGS"] {
         build.env_remove(name);
     }
+    // Cargo sets these variables for this script. Scripts of the build below would take them for their own.
+    for (name, _) in env::vars().filter(|(name, _)| name.starts_with("CARGO_CFG_")) {
+        build.env_remove(name);
+    }
     // Arguments are separated by this character, because a directory can have spaces.
     let flags = ["-Ctarget-feature=-crt-static".to_owned(), "--cfg=siga_preload_library".to_owned()];
     build.env(

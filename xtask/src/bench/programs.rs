@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 use super::figures::{Figures, Ratio, middle, mode_lines, modes_json, ratio_lines};
 use super::record::Record;
-use super::{build, laboratory, scratch};
+use super::{build, laboratory};
 use crate::command;
 use loads::Load;
 use places::{End, Place, Placement, Places};
@@ -63,8 +63,8 @@ const LOOPBACK: &[Place] = &[Place::Loopback];
 const WITH_BIG_TCP: &[Place] = &[Place::Loopback, Place::BigTcp];
 const VETH: &[Place] = &[Place::Veth, Place::VethEthernet];
 /// One guest stands beside the kernel's loopback.
-const OWN: &[Place] = &[Place::OneGuest, Place::TwoGuests];
-const TWO_GUESTS: &[Place] = &[Place::TwoGuests];
+const OWN: &[Place] = &[Place::OneGuest, Place::TwoGuests, Place::GuestsDirect];
+const TWO_GUESTS: &[Place] = &[Place::TwoGuests, Place::GuestsDirect];
 
 const fn over_loopback(name: &'static str, load: Load, rate: f64) -> Row {
     Row { name, load, kernel: LOOPBACK, own: OWN, rate, cpu: None }
@@ -174,7 +174,8 @@ struct Bench {
 
 impl Bench {
     fn new(siga: PathBuf) -> Result<Self, String> {
-        let directory = Scratch(scratch(&siga));
+        // PostgreSQL's user has to reach the directory.
+        let directory = Scratch(std::env::temp_dir().join(format!("siga-bench-{}", std::process::id())));
         fs::create_dir_all(&directory.0).map_err(|error| format!("{}: {error}", directory.0.display()))?;
         Ok(Self { places: Places::build(&siga, &directory.0)?, siga, directory })
     }

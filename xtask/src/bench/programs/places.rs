@@ -44,10 +44,12 @@ pub(super) enum Place {
     Bridge,
     /// A router between two veth pairs with the MTU of siga's networks.
     VethRouted,
-    /// One guest. The programs use its loopback address.
+    /// One guest. The programs use its loopback address, and their connections are direct.
     OneGuest,
-    /// Two guests on one network.
+    /// Two guests on one network. The connections use TCP.
     TwoGuests,
+    /// Two guests on one network that permits direct connections.
+    GuestsDirect,
     /// Two guests on one network with the MTU of Ethernet.
     GuestsEthernet,
     /// A router between two guests.
@@ -65,6 +67,7 @@ impl Place {
             Self::VethRouted => "kernel, router",
             Self::OneGuest => "siga, one guest",
             Self::TwoGuests => "siga, two guests",
+            Self::GuestsDirect => "siga, two guests, direct",
             Self::GuestsEthernet => "siga, two guests, MTU 1500",
             Self::GuestsRouted => "siga, router",
         }
@@ -80,6 +83,7 @@ impl Place {
             Self::Bridge => "198.18.80.2",
             Self::VethRouted => "198.18.82.2",
             Self::TwoGuests => "10.9.1.2",
+            Self::GuestsDirect => "10.9.5.2",
             Self::GuestsEthernet => "10.9.2.2",
             Self::GuestsRouted => "10.9.4.2",
         }
@@ -91,13 +95,17 @@ impl Place {
             (Self::Loopback | Self::BigTcp, _) => ALONE,
             (Self::Veth | Self::VethEthernet | Self::Bridge | Self::VethRouted, End::Client) => CLIENT,
             (Self::Veth | Self::VethEthernet | Self::Bridge | Self::VethRouted, End::Server) => SERVER,
-            (Self::TwoGuests | Self::GuestsEthernet | Self::GuestsRouted, End::Client) => "client",
-            (Self::OneGuest | Self::TwoGuests | Self::GuestsEthernet | Self::GuestsRouted, _) => "server",
+            (Self::OneGuest, _) => "server",
+            (Self::TwoGuests | Self::GuestsDirect | Self::GuestsEthernet | Self::GuestsRouted, End::Client) => "client",
+            (Self::TwoGuests | Self::GuestsDirect | Self::GuestsEthernet | Self::GuestsRouted, End::Server) => "server",
         }
     }
 
     pub(super) fn is_sigas(self) -> bool {
-        matches!(self, Self::OneGuest | Self::TwoGuests | Self::GuestsEthernet | Self::GuestsRouted)
+        !matches!(
+            self,
+            Self::Loopback | Self::BigTcp | Self::Veth | Self::VethEthernet | Self::Bridge | Self::VethRouted
+        )
     }
 }
 
