@@ -68,7 +68,7 @@ impl<S: Storage> Connection<S> {
     }
 
     /// Switches keepalive probes of an idle connection on (`Some`) or off (`None`). The idle time begins now, or when the next
-    /// segment arrives.
+    /// segment arrives. If keepalive is on already, the idle time begins with the last segment that arrived, as in Linux.
     ///
     /// Returns an error if a time or the number of probes is 0.
     /// RFC 9293 MUST-24, MAY-5.
@@ -77,9 +77,13 @@ impl<S: Storage> Connection<S> {
         keepalive.map_or(Ok(()), |keepalive| keepalive.check())?;
         if let ConnectionState::Synchronized(open) = &mut self.state
             && keepalive.is_some()
-            && self.base.config.keepalive.is_none()
         {
-            open.snd.rare.edit().probed_at = now;
+            let is_on = self.base.config.keepalive.is_some();
+            if !is_on {
+                open.snd.rare.edit().probed_at = now;
+            } else if open.keepalive_probes == 0 {
+                open.snd.rare.edit().probed_at = open.last_received;
+            }
         }
         self.own_config().keepalive = keepalive;
         Ok(())

@@ -377,17 +377,20 @@ fn a_congestion_window_grows_by_all_acknowledged_data_after_an_outage() {
 }
 
 #[test]
-fn the_idle_time_of_keepalive_begins_when_it_is_switched_on() {
-    let mut dialogue = Dialogue::established(plain());
-    dialogue.after(5_000);
+fn the_idle_time_of_keepalive_begins_when_it_is_switched_on_or_with_the_last_segment() {
     let keepalive = Keepalive { idle: Duration::from_secs(10), ..Keepalive::default() };
-    dialogue.connection.set_keepalive(dialogue.now, Some(keepalive)).unwrap();
-    dialogue.after(4_000);
-    // A change of the times does not begin the idle time anew.
-    dialogue.connection.set_keepalive(dialogue.now, Some(keepalive)).unwrap();
-    assert_eq!(dialogue.timeout(), Duration::from_secs(6));
-    dialogue.sends(&["- 1000:1000 ack 5001"]);
-    dialogue.ends();
+    for changes in [false, true] {
+        let mut dialogue = Dialogue::established(plain());
+        dialogue.after(5_000);
+        dialogue.connection.set_keepalive(dialogue.now, Some(keepalive)).unwrap();
+        dialogue.after(4_000);
+        if changes {
+            dialogue.connection.set_keepalive(dialogue.now, Some(keepalive)).unwrap();
+        }
+        assert_eq!(dialogue.timeout(), Duration::from_secs(if changes { 1 } else { 6 }));
+        dialogue.sends(&["- 1000:1000 ack 5001"]);
+        dialogue.ends();
+    }
 }
 
 #[test]
