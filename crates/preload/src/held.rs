@@ -133,7 +133,7 @@ impl Held {
     }
 
     /// Calls `sleep` with the state unlocked. `sleep` receives the signals that are blocked while the thread sleeps; `None` leaves them
-    /// as they are. With `watches`, the thread watches the client's descriptor. Returns `EAGAIN` without sleeping if there is something
+    /// as they are. With `watches`, the thread watches the client's descriptor, and its sleep counts for polling. Returns `EAGAIN` without sleeping if there is something
     /// to do already.
     pub(crate) fn unlocked<T>(
         &mut self,
@@ -153,7 +153,7 @@ impl Held {
         let outcome = if deferral::leave() && watches { Err(Error(libc::EINTR)) } else { sleep(self.while_asleep) };
         deferral::enter();
         self.lock_again();
-        self.client.iter_mut().for_each(|client| client.slept_since(begun));
+        self.client.iter_mut().filter(|_| watches).for_each(|client| client.slept_since(begun));
         self.asleep -= usize::from(watches);
         outcome
     }
