@@ -58,9 +58,10 @@ pub(crate) enum Verdict {
     Stop,
 }
 
-/// How far two times of the same reply may differ: the kernel's timers have ticks of up to 10 ms, and the machine is busy.
+/// How far two times of the same reply may differ: the kernel's timers have ticks of up to 10 ms and are late by up to 1/8 of their time,
+/// and the machine is busy.
 fn tolerance_us(at_us: u64) -> u64 {
-    15_000 + at_us / 20
+    15_000 + at_us / 16
 }
 
 /// An immediate answer comes within this time.

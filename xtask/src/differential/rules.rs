@@ -12,7 +12,9 @@ use super::compare::{Difference, Field, IMMEDIATE_US, Verdict, is_immediate};
 use super::dialogue::{AckNumber, Act, Call, Dialogue, PathError, PeerSegment, Step};
 use super::packet::{ACK, CWR, ECE, FIN, RST, SYN, TcpOption, URG};
 use super::player::{Outcome, Record, Reply, Sent};
-use acknowledgements::{ack_before_data, ack_delay, closed_timestamp, duplicate_at_edge, fin_ack, sack_at_ack};
+use acknowledgements::{
+    ack_before_data, ack_delay, closed_timestamp, duplicate_at_edge, fin_ack, sack_at_ack, window_after_fin,
+};
 use closing::{closed_answer, fin_beyond_window, mini_sack, reset_in_close_wait, reset_in_time_wait};
 use opening::{early_fin, early_unreachable, path_mss, send_early, simultaneous_ack, simultaneous_end};
 use push::push;
@@ -41,7 +43,7 @@ pub(crate) struct Rule {
 }
 
 /// All rules, in the order in which they are tried.
-pub(crate) const RULES: [Rule; 71] = [
+pub(crate) const RULES: [Rule; 72] = [
     Rule { name: "window-size", judge: window_size },
     Rule { name: "push", judge: push },
     Rule { name: "sack-fin", judge: sack_fin },
@@ -113,6 +115,7 @@ pub(crate) const RULES: [Rule; 71] = [
     Rule { name: "rtt-variance", judge: rtt_variance },
     Rule { name: "unsent-probe", judge: unsent_probe },
     Rule { name: "override-timeout", judge: override_timeout },
+    Rule { name: "window-after-fin", judge: window_after_fin },
 ];
 
 /// Within this time, one host may delay an acknowledgement that the other sends at once.

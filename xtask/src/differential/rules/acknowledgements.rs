@@ -2,9 +2,9 @@
 
 use super::sender::{echo, offers, peers, steps_of, without_echo};
 use super::{
-    ACK, ACK_DELAY_MS, Act, Call, Context, Difference, FIN, Field, PeerSegment, RST, SYN, Sent, Step, Verdict, has_fin,
-    is_after, is_bare_ack, is_empty_ack, is_immediate, kernel_reply, only_late, recent_peers, replies, sack_blocks,
-    stack_reply, when, without_sack,
+    ACK, ACK_DELAY_MS, Act, Call, Context, Difference, FIN, Field, PeerSegment, RST, Record, SYN, Sent, Step, Verdict,
+    has_fin, is_after, is_bare_ack, is_empty_ack, is_immediate, kernel_reply, only_late, recent_peers, replies,
+    sack_blocks, stack_reply, when, without_sack,
 };
 
 /// The kernel delays the acknowledgement of the peer's FIN, so that it can go with data or the FIN of this side.
@@ -30,7 +30,7 @@ pub(super) fn fin_ack(context: &Context<'_>, difference: &Difference) -> Verdict
         let is_less = kernel.steps < sent.steps && !is_after(kernel.reply.ack, sent.reply.ack);
         let is_same =
             kernel.steps == sent.steps && kernel.reply.ack == sent.reply.ack && is_immediate(context.kernel, kernel);
-        is_bare_ack(&kernel.reply) && (is_less || is_same)
+        is_bare_ack(&kernel.reply) && is_less || is_empty_ack(&kernel.reply) && is_same
     };
     when(
         stack_reply(difference)
@@ -58,16 +58,11 @@ pub(super) fn ack_delay(context: &Context<'_>, difference: &Difference) -> Verdi
     if !writes_first && !has_unread && !peers(steps).any(repeats) {
         return Verdict::Unexplained;
     }
-    if let Difference::OnlyKernel(sent) = difference {
-        // A reset of the peer comes before the stack's delayed acknowledgement.
-        let mut since_ms = 0;
-        let soon = context.dialogue.steps[sent.steps..].iter().take_while(|step| {
-            since_ms += step.after_ms;
-            since_ms < ACK_DELAY_MS
-        });
-        let is_reset = |step: &Step| matches!(&step.act, Act::Peer(segment) if segment.flags & RST != 0);
-        let is_ended = is_immediate(context.kernel, sent) && soon.into_iter().any(is_reset);
-        return when(is_bare_ack(&sent.reply) && is_ended, Verdict::SkipKernel);
+    if let Some(sent) = kernel_reply(difference)
+        && is_bare_ack(&sent.reply)
+        && is_reset_soon(context, sent)
+    {
+        return Verdict::SkipKernel;
     }
     if let Difference::OnlyStack(sent) = difference {
         // The stack has acknowledged at once, and again for the segment that the kernel's acknowledgement answers.
@@ -110,6 +105,35 @@ pub(super) fn ack_delay(context: &Context<'_>, difference: &Difference) -> Verdi
         return Verdict::SkipStack;
     }
     when(covers(stack, kernel), Verdict::SkipKernel)
+}
+
+/// Before the kernel has acknowledged the peer's FIN, it accepts segments with the sequence number of the FIN, and uses their window.
+pub(super) fn window_after_fin(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let steps = &context.dialogue.steps[..steps_of(difference)];
+    let is_fin = |step: &Step| matches!(&step.act, Act::Peer(segment) if segment.flags & FIN != 0);
+    let Some(at) = steps.iter().position(is_fin) else { return Verdict::Unexplained };
+    let Some(fin) = peers(&steps[at..]).next() else { return Verdict::Unexplained };
+    let acks_fin = |sent: &&Sent| sent.reply.bits & ACK != 0 && sent.reply.ack == fin.end();
+    let acked = |record: &Record| record.sent.iter().find(acks_fin).map_or(usize::MAX, |sent| sent.steps);
+    // The steps between the acknowledgement of the stack and that of the kernel.
+    let (from, to) = (acked(context.stack).max(at + 1), acked(context.kernel).min(steps.len()));
+    let is_used = |segment: &PeerSegment| {
+        segment.bits() & (ACK | FIN | SYN | RST) == ACK
+            && segment.end().wrapping_add(1) == fin.end()
+            && segment.window != fin.window
+    };
+    when(from < to && peers(&steps[from..to]).any(is_used), Verdict::Stop)
+}
+
+/// Whether the peer resets the connection before the stack's delayed acknowledgement of what the kernel acknowledges at once.
+fn is_reset_soon(context: &Context<'_>, sent: &Sent) -> bool {
+    let mut since_ms = 0;
+    let mut soon = context.dialogue.steps[sent.steps..].iter().take_while(|step| {
+        since_ms += step.after_ms;
+        since_ms < ACK_DELAY_MS
+    });
+    let is_reset = |step: &Step| matches!(&step.act, Act::Peer(segment) if segment.flags & RST != 0);
+    is_immediate(context.kernel, sent) && soon.any(is_reset)
 }
 
 /// The kernel sends a bare acknowledgement immediately before data or a FIN with the same acknowledgement number.

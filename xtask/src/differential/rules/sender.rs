@@ -70,7 +70,7 @@ pub(super) fn early_timestamp(context: &Context<'_>, difference: &Difference) ->
     let is_behind = match difference {
         Difference::Call { kernel, .. } => matches!(kernel, Some(Outcome::Blocked | Outcome::NoSocket)),
         Difference::Reply { kernel, stack, .. } => {
-            let is_earlier = kernel.steps < stack.steps && answers(kernel);
+            let is_earlier = kernel.at_us < stack.at_us && answers(kernel);
             kernel.reply.bits & SYN != 0 || stack.reply.ack != kernel.reply.ack || is_earlier
         }
         Difference::OnlyKernel(kernel) => kernel.reply.bits & (SYN | RST) != 0 || answers(kernel),
@@ -89,7 +89,7 @@ pub(super) fn echo(reply: &Reply) -> Option<u32> {
     reply.options.iter().find_map(echo)
 }
 
-/// While the kernel delays an acknowledgement, further segments do not update its TS.Recent.
+/// While a host delays an acknowledgement that the other one has sent at once, further segments do not update its TS.Recent.
 pub(super) fn ack_timestamp(context: &Context<'_>, difference: &Difference) -> Verdict {
     if let Difference::OnlyStack(sent) = difference {
         // Only the stack has taken a timestamp far ahead, so it answers a segment with an older one.
@@ -107,12 +107,17 @@ pub(super) fn ack_timestamp(context: &Context<'_>, difference: &Difference) -> V
     let acked = |record: &Record, sent: &Sent| {
         record.sent.iter().rfind(|other| other.at_us < sent.at_us).map(|other| other.reply.ack)
     };
-    let was_late = |late: &Sent| {
-        let is_same = |early: &Sent| early.reply.ack == late.reply.ack && early.steps < late.steps;
-        late.at_us < kernel.at_us && is_bare_ack(&late.reply) && context.stack.sent.iter().any(is_same)
+    // One host has sent an acknowledgement of the same number in a later step than the other.
+    let was_late = |host: &Record, other: &Record| {
+        let has_earlier = |late: &Sent| {
+            let is_same = |early: &Sent| early.reply.ack == late.reply.ack && early.steps < late.steps;
+            late.at_us < kernel.at_us.max(stack.at_us) && is_bare_ack(&late.reply) && other.sent.iter().any(is_same)
+        };
+        host.sent.iter().any(has_earlier)
     };
-    let is_delayed =
-        acked(context.kernel, kernel) != acked(context.stack, stack) || context.kernel.sent.iter().any(was_late);
+    let is_delayed = acked(context.kernel, kernel) != acked(context.stack, stack)
+        || was_late(context.kernel, context.stack)
+        || was_late(context.stack, context.kernel);
     // After a large step of the timestamps, one host takes the next segments for old ones.
     let is_step = theirs.abs_diff(ours) >= ECHO_STEP_MAX;
     let explained = (same || is_step) && (is_delayed || has_fin(&context.dialogue.steps[..stack.steps]));
@@ -178,10 +183,11 @@ pub(super) fn probe_sample(context: &Context<'_>, difference: &Difference) -> Ve
     let earlier = || context.stack.sent.iter().filter(|other| other.at_us < sent.at_us && other.reply.len > 0);
     let was_repeated =
         earlier().enumerate().any(|(at, other)| earlier().take(at).any(|first| first.reply.seq == other.reply.seq));
-    // An acknowledgement with TSecr 0 gives no sample either.
+    // The latest acknowledgement of new data gives no sample either if its TSecr is 0.
     let is_unsampled = |segment: &PeerSegment| segment.timestamp.is_some_and(|timestamp| timestamp.echo == Some(0));
-    let lacks_echo =
-        !has_timestamps(&sent.reply) || offers(context, sent.steps).last().is_some_and(|(last, ..)| is_unsampled(last));
+    let latest =
+        offers(context, sent.steps).reduce(|latest, offer| if is_after(offer.1, latest.1) { offer } else { latest });
+    let lacks_echo = !has_timestamps(&sent.reply) || latest.is_some_and(|(segment, ..)| is_unsampled(segment));
     when(is_timer && (was_repeated || is_first_probe(context, sent)) && lacks_echo, Verdict::Stop)
 }
 
@@ -205,8 +211,8 @@ pub(super) fn has_repeated(record: &Record, at_us: u64) -> bool {
 }
 
 /// After a timeout or a loss, the kernel's congestion window grows by all segments that an acknowledgement covers, and that of the stack
-/// by one segment. So the kernel sends more after such an acknowledgement. Later the kernel's window grows in whole segments, and that of
-/// the stack in bytes, so one of them may send one segment more.
+/// by one segment. So the kernel sends more after such an acknowledgement. Later, and after a reduction by ECN, the kernel's window grows in
+/// whole segments, and that of the stack in bytes, so one of them may send one segment more.
 pub(super) fn growth_after_timeout(context: &Context<'_>, difference: &Difference) -> Verdict {
     let is_data = |sent: &&Sent| sent.reply.len > 0 || sent.reply.bits & FIN != 0;
     let (kernel, stack) = (kernel_reply(difference), stack_reply(difference));
@@ -223,22 +229,28 @@ pub(super) fn growth_after_timeout(context: &Context<'_>, difference: &Differenc
     let Some(one) = one else { return Verdict::Unexplained };
     let is_earlier = |other: &Sent| other.at_us < one.at_us && other.reply.seq == one.reply.seq;
     let is_new = !record.sent.iter().filter(is_data).any(is_earlier);
-    let repeated_us = context.stack.sent.iter().map(|sent| sent.at_us).find(|at| has_repeated(context.stack, at + 1));
-    let Some(repeated_us) = repeated_us.filter(|at| *at < one.at_us) else { return Verdict::Unexplained };
+    let before_one = || context.stack.sent.iter().filter(|sent| sent.at_us < one.at_us);
+    let repeated_us = before_one().map(|sent| sent.at_us).find(|at| has_repeated(context.stack, at + 1));
+    let is_reduced = before_one().any(|sent| sent.reply.bits & (SYN | CWR) == CWR);
     let full = full_segment(context);
     let burst = record.sent.iter().filter(|other| other.steps == one.steps && is_immediate(record, other));
     let burst_end = burst.map(|other| other.reply.seq.wrapping_add(other.reply.len)).max().unwrap_or(one.reply.seq);
-    let is_one_more = burst_end.wrapping_sub(one.reply.seq) <= full;
-    // The steps before the repetition, and the highest acknowledgement in them.
+    let is_one_more = burst_end.wrapping_sub(one.reply.seq) <= full && (is_reduced || repeated_us.is_some());
+    let covers_several = repeated_us.is_some_and(|at| covers_several(context, at, one.steps, full));
+    let explained = is_one_more || (kernel_is_ahead && covers_several);
+    when(is_new && is_immediate(record, one) && explained, Verdict::Stop)
+}
+
+/// Whether an acknowledgement in these steps, after the repetition at this time, covers several segments.
+fn covers_several(context: &Context<'_>, repeated_us: u64, steps: usize, full: u32) -> bool {
     let before = context.stack.begun_us.iter().filter(|begun| **begun <= repeated_us).count();
     let mut acked = offers(context, before).map(|(_, acked, _)| acked).max().unwrap_or(1);
     let mut covers_several = false;
-    for (_, next, _) in offers(context, one.steps).skip(offers(context, before).count()) {
+    for (_, next, _) in offers(context, steps).skip(offers(context, before).count()) {
         covers_several |= next.wrapping_sub(acked).cast_signed() > full.cast_signed();
         acked = acked.max(next);
     }
-    let explained = is_one_more || (kernel_is_ahead && covers_several);
-    when(is_new && is_immediate(record, one) && explained, Verdict::Stop)
+    covers_several
 }
 
 /// The payload of a full segment to this peer.
@@ -416,10 +428,16 @@ pub(super) fn old_ack(context: &Context<'_>, difference: &Difference) -> Verdict
 
 /// A segment of the kernel without data has SND.NXT if the peer's window has shrunk by less than a unit of the kernel's window scale.
 pub(super) fn shrunk_edge(context: &Context<'_>, difference: &Difference) -> Verdict {
-    let Some((kernel, stack, [Field::Seq])) = replies(difference) else { return Verdict::Unexplained };
+    let Some((kernel, stack, fields)) = replies(difference) else { return Verdict::Unexplained };
+    // Urgent data may lie between the two numbers.
+    let is_urgent = (kernel.bits ^ stack.bits) & !URG == 0;
+    let explained = |field: &Field| *field == Field::Seq || is_urgent && [Field::Bits, Field::Urgent].contains(field);
+    if !fields.iter().all(explained) {
+        return Verdict::Unexplained;
+    }
     let beyond = kernel.seq.wrapping_sub(stack.seq);
     let is_edge = window_edges(context, steps_of(difference)).any(|edge| edge == stack.seq);
-    let are_bare = is_bare_ack(kernel) && is_bare_ack(stack);
+    let are_bare = is_empty_ack(kernel) && is_empty_ack(stack);
     when(are_bare && is_edge && (1..u32::from(SCALE_UNIT)).contains(&beyond), Verdict::Continue)
 }
 
@@ -490,15 +508,22 @@ pub(super) fn offers<'a>(
     context: &'a Context<'_>,
     steps: usize,
 ) -> impl Iterator<Item = (&'a PeerSegment, u32, u32)> + 'a {
-    let end_of = |sent: &Sent| sent.reply.seq.wrapping_add(sent.reply.len);
-    let scale = peers(&context.dialogue.steps).find_map(|segment| segment.window_scale).unwrap_or(0).min(14);
+    let end_of =
+        |sent: &Sent| sent.reply.seq.wrapping_add(sent.reply.len).wrapping_add(u32::from(sent.reply.bits & SYN != 0));
+    let scale = peers(&context.dialogue.steps).find_map(|segment| segment.window_scale);
+    let unit = scale.map_or(1, |_| u32::from(SCALE_UNIT));
+    let scale = scale.unwrap_or(0).min(14);
     context.dialogue.steps[..steps].iter().enumerate().filter_map(move |(at, step)| {
         let Act::Peer(segment) = &step.act else { return None };
         let sent_before = || context.kernel.sent.iter().filter(|other| other.steps <= at);
         let end = sent_before().map(end_of).max().unwrap_or(1).max(1);
-        // Both hosts drop a segment that ends before what they have acknowledged.
+        // Both hosts drop a segment that ends before what they have acknowledged, or begins behind their window.
         let answer = sent_before().rfind(|other| other.reply.bits & (ACK | RST) == ACK);
-        if segment.flags & SYN == 0 && answer.is_some_and(|answer| is_after(answer.reply.ack, segment.end())) {
+        let is_outside = |Sent { reply, .. }: &Sent| {
+            let edge = reply.ack.wrapping_add(u32::from(reply.window) * unit);
+            is_after(reply.ack, segment.end()) || is_after(segment.seq, edge)
+        };
+        if segment.flags & SYN == 0 && answer.is_some_and(is_outside) {
             return None;
         }
         let acked = match segment.ack? {
