@@ -357,16 +357,18 @@ mod tests {
         let row = &ROWS[0];
         let best = (Place::Loopback, Placement::OneCpu);
         let modes = modes_of(row, best);
-        let names = ["one guest", "one guest, on one CPU", "two guests", "two guests, on one CPU"];
-        let names = names.map(|name| format!("siga, {name}"));
-        assert_eq!(modes[..4].iter().map(|mode| name_of(*mode)).collect::<Vec<_>>(), names);
+        let places = ["one guest", "two guests", "two guests, direct"];
+        let names = places.iter().flat_map(|place| ["", ", on one CPU"].map(|cpu| format!("siga, {place}{cpu}")));
+        assert_eq!(modes[..6].iter().map(|mode| name_of(*mode)).collect::<Vec<_>>(), names.collect::<Vec<_>>());
         let figures = |rate: f64| vec![Figures { rate, cpu: 1.0, ..Figures::default() }];
-        let all: Vec<Vec<Figures>> = [2.0, 1.0, 1.0, 3.0, 4.0, 5.0, 1.5, 8.0, 2.0, 8.0, 10.0].map(figures).into();
+        let all: Vec<Vec<Figures>> =
+            [2.0, 1.0, 1.0, 3.0, 2.5, 1.0, 4.0, 5.0, 1.5, 8.0, 2.0, 8.0, 10.0].map(figures).into();
         assert_eq!(modes.len(), all.len());
         let text = ratio_lines(&ratios(row, best, &modes, &all), 1);
         for line in [
             "rate, siga, two guests, on one CPU    2.00  2.00 to 2.00  target 1.3: met",
             "rate, siga, one guest                 1.33",
+            "rate, siga, two guests, direct        1.67",
             "rate, siga, two guests, MTU 1500 over kernel, veth, MTU 1500    2.00",
             "rate, siga, router over kernel, router    0.50",
         ] {
