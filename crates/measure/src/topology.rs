@@ -2,15 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 use siga_fabric::client::topology_of;
+use siga_model::allow::Protocol;
 use siga_model::error::{Error, Result};
 use siga_model::limits::TOPOLOGY_BYTES_MAX;
 use siga_model::name::Name;
-use siga_model::topology::Topology;
+use siga_model::topology::{Topology, Trip};
 use siga_plan::file;
 use siga_plan::matrix::Matrix;
 use siga_plan::path::own::{OwnPath, Source};
 use siga_plan::plan::Plan;
 use siga_plan::route::Route;
+use siga_plan::work::Work;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
@@ -51,15 +53,40 @@ impl Networks {
     /// Returns an error of kind `Environment` if a network is not up.
     pub fn open(matrix: &Matrix, plan: &Plan) -> Result<Self> {
         let mut networks = Self::default();
+        let mut trips: BTreeMap<OwnPath, (Topology, Trip)> = BTreeMap::new();
         for cell in &matrix.cells {
             let Ok(Route::Own(path)) = cell.path.parse() else { continue };
+            let at = |error: Error| error.at(format!("path {path}"));
             if networks.get(&path).is_err() {
-                let network = OwnNetwork::read(&path, plan.ipv6).and_then(|network| network.check_processes(plan));
-                let network = network.map_err(|error| error.at(format!("path {path}")))?;
-                networks.0.insert(path, network);
+                let (network, topology, trip) = OwnNetwork::read(&path, plan.ipv6).map_err(at)?;
+                networks.0.insert(path.clone(), network.check_processes(plan).map_err(at)?);
+                trips.insert(path.clone(), (topology, trip));
+            }
+            if let (Some((topology, trip)), Work::Network(workload)) = (trips.get(&path), &cell.workload) {
+                let protocol = if workload.udp { Protocol::Udp } else { Protocol::Tcp };
+                let port = Some(plan.reach.port).filter(|port| *port > 0);
+                topology.may_open(trip, &path.server, protocol, port).map_err(at)?;
             }
         }
+        networks.check_router_cpus(matrix, plan)?;
         Ok(networks)
+    }
+
+    /// Refuses CPUs of routers if no path has a router. Whether a path over an own network has one is known only from its topology.
+    fn check_router_cpus(&self, matrix: &Matrix, plan: &Plan) -> Result<()> {
+        let mut routes = matrix.cells.iter().filter_map(|cell| cell.path.parse::<Route>().ok());
+        let has_router = |route: Route| match route {
+            Route::Guests(path) => path.routed,
+            Route::Own(path) => self.get(&path).is_ok_and(|network| !network.routers.is_empty()),
+            Route::Built(_) | Route::Places(..) | Route::Host => false,
+        };
+        if plan.router_cpus.is_none() || routes.any(has_router) {
+            return Ok(());
+        }
+        Err(Error::usage(
+            "--router-cpus has no effect, because no path of the plan has a router of siga's own networks",
+        )
+        .hint("name two guests with a router in between, or remove --router-cpus"))
     }
 
     /// Refuses paths over own networks, for runs on several hosts.
@@ -99,7 +126,8 @@ impl OwnNetwork {
         }
     }
 
-    fn read(path: &OwnPath, ipv6: bool) -> Result<Self> {
+    /// Reads the topology of a path, and finds what lies between client and server.
+    fn read(path: &OwnPath, ipv6: bool) -> Result<(Self, Topology, Trip)> {
         let (text, topology) = match &path.source {
             Source::File(name) => {
                 let text = file::read_named(Path::new(name), TOPOLOGY_BYTES_MAX).map_err(|error| {
@@ -116,12 +144,13 @@ impl OwnNetwork {
             guest: guest.clone(),
             external: topology.guests.get(guest).is_some_and(|guest| guest.external),
         };
-        Ok(Self {
+        let network = Self {
             ends: [end(&path.client), end(&path.server)],
             server_address: trip.to,
             switches: trip.networks.iter().filter(is_switched).cloned().collect(),
-            routers: trip.routers,
+            routers: trip.routers.clone(),
             topology: text,
-        })
+        };
+        Ok((network, topology, trip))
     }
 }

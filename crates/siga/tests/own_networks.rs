@@ -62,6 +62,24 @@ fn a_path_leads_through_the_routers_and_switches_of_a_topology_file() {
 }
 
 #[test]
+fn settings_that_cannot_work_on_an_own_network_are_refused_before_it_starts() {
+    let bench = Bench::new();
+    fs::write(bench.path("mine.toml"), topology("")).unwrap();
+    let near = "plan --topology mine.toml --client outside --server beside --workload rr-1-1 --router-cpus 0";
+    bench.run(near).refused(2, &["--router-cpus has no effect", "no path of the plan has a router"]);
+    bench.run(&near.replace("--client outside --server beside", "--client inside --server outside")).ok();
+    let rules = topology("").replace("[guest.outside]\n", "[guest.outside]\nallow = [\"tcp 443 from lan\"]\n");
+    fs::write(bench.path("filtered.toml"), rules).unwrap();
+    let to = "plan --topology filtered.toml --client inside --server outside --clients 1 --workload";
+    bench
+        .run(&format!("{to} rr-1-1"))
+        .refused(2, &["allow: `tcp 443 from lan`", "any port that is free of tcp", "--port"]);
+    bench.run(&format!("{to} rr-1-1 --port 444")).refused(2, &["do not let 10.1.1.1 open port 444 of tcp"]);
+    bench.run(&format!("{to} udp-rr:8/8 --port 443")).refused(2, &["open port 443 of udp"]);
+    bench.run(&format!("{to} rr-1-1 --port 443")).ok();
+}
+
+#[test]
 fn a_path_leads_over_a_network_that_is_up_and_stays_up() {
     let bench = Bench::new();
     fs::write(bench.path("mine.toml"), topology("")).unwrap();

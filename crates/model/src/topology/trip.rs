@@ -1,9 +1,13 @@
 //! The trip of a packet through a topology: from one guest to another, over the routers and switches in between, as the routes say.
 
 use super::{Device, Guest, Topology};
+use crate::allow::{Protocol, Rule};
 use crate::error::{Error, Result};
 use crate::name::Name;
 use std::net::IpAddr;
+
+/// The first and the last port that a system may choose for a server that asks for any.
+const FREE_PORTS: (u16, u16) = (1_024, 65_535);
 
 /// Maximum number of routers on a trip. A longer one is a loop.
 const ROUTERS_MAX: usize = 64;
@@ -11,6 +15,8 @@ const ROUTERS_MAX: usize = 64;
 /// What lies between two guests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trip {
+    /// The address with which the first guest sends.
+    pub from: IpAddr,
     /// The address of the destination.
     pub to: IpAddr,
     /// The routers, in the order of the trip.
@@ -40,7 +46,7 @@ impl Topology {
             let found = self.walk(from, to, address).and_then(|(trip, source)| {
                 let back =
                     self.walk(to, from, source).map_err(|error| error.at(format!("the way back to {source}")))?;
-                Ok(Trip { mtu: trip.mtu.min(back.0.mtu), ..trip })
+                Ok(Trip { from: source, mtu: trip.mtu.min(back.0.mtu), ..trip })
             });
             match found {
                 Ok(trip) => return Ok(trip),
@@ -53,6 +59,41 @@ impl Topology {
             .hint("add the missing addresses and routes to the topology, or name other guests"))
     }
 
+    /// Checks that the rules of the destination (`allow`) let the first guest of a trip open a port there. `None` is any port that is
+    /// free.
+    ///
+    /// # Errors
+    /// Returns an error of kind `Usage` if no rule allows it.
+    pub fn may_open(&self, trip: &Trip, to: &Name, protocol: Protocol, port: Option<u16>) -> Result<()> {
+        let (Some(allow), Some(network)) = (&self.guest(to)?.allow, trip.networks.last()) else { return Ok(()) };
+        let may = |port: u16| allow.rules().iter().any(|rule| rule.allows(protocol, port, trip.from, network));
+        let (is_open, what) = match port {
+            Some(port) => (may(port), format!("port {port}")),
+            // One rule has to allow every port that the system may choose.
+            None => {
+                let is_wide = |rule: &&Rule| {
+                    rule.ports
+                        .as_ref()
+                        .is_none_or(|ports| *ports.start() <= FREE_PORTS.0 && *ports.end() >= FREE_PORTS.1)
+                };
+                let rules = allow.rules().iter().filter(is_wide);
+                let mut wide = rules.filter(|rule| rule.allows(protocol, FREE_PORTS.1, trip.from, network));
+                (wide.next().is_some(), "any port that is free".to_owned())
+            }
+        };
+        if is_open {
+            return Ok(());
+        }
+        let rules = allow.rules().iter().map(|rule| format!("`{rule}`")).collect::<Vec<_>>().join(", ");
+        let rules = if rules.is_empty() { "nothing".to_owned() } else { rules };
+        let name = if protocol == Protocol::Udp { "udp" } else { "tcp" };
+        Err(Error::usage(format!(
+            "the rules of guest {to} (allow: {rules}) do not let {} open {what} of {name} over network {network}",
+            trip.from
+        ))
+        .hint(format!("add a rule such as `{name} from {network}`, or choose an allowed port with --port")))
+    }
+
     fn guest(&self, name: &Name) -> Result<&Guest> {
         self.guests.get(name).filter(|guest| !guest.is_switch).ok_or_else(|| {
             let known = self.guests.iter().filter(|(_, guest)| !guest.is_switch).map(|(name, _)| name.as_str());
@@ -63,7 +104,7 @@ impl Topology {
 
     /// Follows the routes from a guest to an address of another guest. Also returns the address with which the first guest sends.
     fn walk(&self, from: &Name, to: &Name, address: IpAddr) -> Result<(Trip, IpAddr)> {
-        let mut trip = Trip { to: address, routers: Vec::new(), networks: Vec::new(), mtu: u16::MAX };
+        let mut trip = Trip { from: address, to: address, routers: Vec::new(), networks: Vec::new(), mtu: u16::MAX };
         let (mut here, mut source) = (from, None);
         loop {
             let guest = self.guest(here)?;
@@ -176,6 +217,37 @@ mod tests {
         assert_eq!((found.to.to_string(), found.mtu), ("10.0.3.2".to_owned(), 1_500));
         let near = trip(&all, "r2", "server").unwrap();
         assert!(near.routers.is_empty() && names(&near.networks) == ["c"]);
+    }
+
+    #[test]
+    fn the_rules_of_the_server_decide_what_the_client_may_open() {
+        for (rules, port, protocol, is_open) in [
+            (None, None, Protocol::Tcp, true),
+            (Some(r#""tcp 443 from c""#), Some(443), Protocol::Tcp, true),
+            (Some(r#""tcp 443 from c""#), Some(444), Protocol::Tcp, false),
+            (Some(r#""tcp 443 from c""#), Some(443), Protocol::Udp, false),
+            (Some(r#""tcp 443 from c""#), None, Protocol::Tcp, false),
+            (Some(r#""udp from 10.0.1.0/24""#), None, Protocol::Udp, true),
+            (Some(r#""udp from 10.0.3.0/24""#), None, Protocol::Udp, false),
+            (Some(r#""tcp 1024-65535", "icmp""#), None, Protocol::Tcp, true),
+            (Some(r#""tcp 1025-65535""#), None, Protocol::Tcp, false),
+            (Some(""), Some(443), Protocol::Tcp, false),
+        ] {
+            let more = rules.map(|rules| format!("[guest.server]\nallow = [{rules}]\n")).unwrap_or_default();
+            let topology =
+                topology(
+                    |text| {
+                        if more.is_empty() { text.to_owned() } else { text.replace("[guest.server]\n", &more) }
+                    },
+                );
+            let found = trip(&topology, "client", "server").unwrap();
+            assert_eq!(found.from.to_string(), "10.0.1.1");
+            let opened = topology.may_open(&found, &"server".parse().unwrap(), protocol, port);
+            assert_eq!(opened.is_ok(), is_open, "{rules:?} {port:?}: {opened:?}");
+            if let Err(error) = opened {
+                assert!(error.to_string().contains("over network c") && error.exit_status() == 2, "{error}");
+            }
+        }
     }
 
     #[test]
