@@ -1,5 +1,9 @@
-//! What the fuzz programs `switch`, `addresses` and `cni` play: input of hostile stations and of container runtimes. Each function panics if the code
+//! What the fuzz programs `switch`, `addresses`, `cni` and `filter` play: input of hostile stations and of container runtimes. Each function panics if the code
 //! breaks a promise.
+
+mod filter;
+
+pub use filter::filter;
 
 use crate::cni;
 use crate::device::qdio;

@@ -18,7 +18,7 @@ mod hot;
 mod links;
 mod orders;
 pub(crate) mod peer_link;
-mod port_filter;
+pub(crate) mod port_filter;
 mod ports;
 pub mod process;
 mod relay;

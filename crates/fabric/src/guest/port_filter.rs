@@ -48,7 +48,7 @@ type Flow = (u16, IpAddr, u16);
 
 /// The rules of a guest, and the UDP flows that the guest has begun.
 #[derive(Debug)]
-pub(super) struct PortFilter {
+pub(crate) struct PortFilter {
     allow: Allow,
     /// The addresses of a router, which forwards all other packets. `None` if the guest forwards nothing.
     own: Option<HashSet<IpAddr>>,
@@ -57,7 +57,7 @@ pub(super) struct PortFilter {
 }
 
 impl PortFilter {
-    pub(super) fn new(allow: Allow, own: Option<HashSet<IpAddr>>) -> Self {
+    pub(crate) fn new(allow: Allow, own: Option<HashSet<IpAddr>>) -> Self {
         Self { allow, own, flows: HashMap::new() }
     }
 
@@ -68,7 +68,7 @@ impl PortFilter {
 
     /// Returns true if the stack may receive a packet that arrives over `network`. `header` is the beginning of the frame, and
     /// `broadcasts` are the broadcast addresses of the network.
-    pub(super) fn admits(
+    pub(crate) fn admits(
         &self,
         now: Instant,
         network: &Name,
@@ -112,7 +112,7 @@ impl PortFilter {
 
     /// Notes a packet that the guest sends over `network`, so that answers to a datagram pass. If a rule allows them anyway, the packet is
     /// not noted. So senders to an allowed port cannot make the filter forget other flows.
-    pub(super) fn sent(&mut self, now: Instant, network: &Name, ethernet: bool, frame: &[u8]) {
+    pub(crate) fn sent(&mut self, now: Instant, network: &Name, ethernet: bool, frame: &[u8]) {
         let Some(Packet { to, protocol: UDP, transport: Some(header), .. }) = ip(frame, ethernet).and_then(parse)
         else {
             return;
