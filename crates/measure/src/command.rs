@@ -15,7 +15,7 @@ mod scopes;
 mod serving;
 
 pub(crate) use conditions::Wanted;
-pub(crate) use group::Limits;
+pub(crate) use group::{Group, Limits};
 pub(crate) use scopes::Scope;
 pub(crate) use serving::{ServerOrder, Used};
 
@@ -23,7 +23,6 @@ use crate::channel::{Lines, write_outcome};
 use crate::clock::now_ns;
 use conditions::Conditions;
 use figures::Reader;
-use group::Group;
 use processes::{Ended, Started, end_all};
 use scopes::Scopes;
 use serde::{Deserialize, Serialize};

@@ -22,6 +22,7 @@ pub mod host;
 pub mod interrupt;
 pub mod limits;
 pub mod load;
+pub mod memory;
 pub mod monitor;
 pub mod needs;
 pub mod path;

@@ -35,10 +35,12 @@ pub struct Monitor {
 enum Source {
     Network(Box<NetworkSource>),
     Place(PlaceSource),
+    /// Processes that do not change.
+    Processes(Vec<Found>),
 }
 
 /// A process that a source names, and the counters of its stack.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Found {
     /// The name of the guest. `None` if the process has the name of its program.
     name: Option<String>,
@@ -74,6 +76,16 @@ impl Monitor {
         Self::of(Source::Place(PlaceSource::open(place)?))
     }
 
+    /// Makes a monitor of these processes of this host, each with its name and role. It reads only CPU times, so it takes no CPU time of
+    /// the processes.
+    ///
+    /// # Errors
+    /// Returns an error if /proc is not readable.
+    pub(crate) fn of_processes(processes: Vec<(String, Role, u32)>) -> Result<Self> {
+        let found = |(name, role, pid)| Found { name: Some(name), ..Found::process(role, pid) };
+        Self::of(Source::Processes(processes.into_iter().map(found).collect()))
+    }
+
     fn of(source: Source) -> Result<Self> {
         // Each process needs two open files.
         crate::place::raise_descriptor_limit();
@@ -90,6 +102,7 @@ impl Monitor {
                 network.find(|pid| self.readers.get(&pid).is_some_and(ProcessReader::is_still))?
             }
             Source::Place(place) => place.find()?,
+            Source::Processes(processes) => processes.clone(),
         };
         found.truncate(MONITORED_MAX);
         let at_ns = now_ns();

@@ -5,10 +5,12 @@
 //! says what to set. `siga-measure` sets it in every namespace and reads it back.
 
 mod built;
+pub mod frame;
 mod linked;
 
 pub use crate::command::level::{CommandLevel, HugePages, PageCache};
 
+use self::frame::Frame;
 use crate::build::Build;
 use crate::command::check_variables;
 use crate::file;
@@ -110,6 +112,10 @@ pub struct Guests {
     /// What happens to a frame for which the partner has no empty buffer: `drop`, `pending`.
     #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub full: Full,
+    /// Size of the frames of HiperSockets: `16K`, `24K`, `40K` or `64K`. The MTU is at most 8 KB less, and by default exactly this;
+    /// `None`: 64K.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frame: Option<Frame>,
     /// Buffers of each ring; `None`: as many as devices have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub buffer_count: Option<u16>,
@@ -180,6 +186,8 @@ impl Level {
     pub const OF_COMMANDS: [&str; 4] = ["environment", "command", "sysctl", "build"];
     /// Names of the settings that only commands have.
     pub const ONLY_OF_COMMANDS: [&str; 2] = ["environment", "command"];
+    /// Names of levels in z/VM's reports that a level cannot have here, each with the name that it has.
+    const PRINTED: [(&str, &str); 2] = [("VM/ESA 2.4.0", "vmesa-2.4.0"), ("z/VM 3.1.0", "zvm-3.1.0")];
     /// Beginning of the name of a level that sets one variable of the environment, as in `env:NAME=VALUE`.
     pub const ENVIRONMENT: &str = "env:";
 
@@ -196,6 +204,8 @@ impl Level {
     /// # Errors
     /// Returns an error of kind `Usage` if the name is unknown, the file is missing or malformed, or a value is out of range.
     pub fn load(name_or_file: &str) -> Result<Self> {
+        let printed = Self::PRINTED.into_iter().find(|(printed, _)| *printed == name_or_file);
+        let name_or_file = printed.map_or(name_or_file, |(_, name)| name);
         if let Some(level) = Self::of_build(name_or_file) {
             return level;
         }
@@ -282,6 +292,11 @@ impl Level {
             notices.extend(notice::old_spellings(&text));
         }
         notices.into_iter().map(|notice| format!("level {name_or_file}: {notice}")).collect()
+    }
+
+    /// Returns the size of HiperSockets frames that the level sets.
+    pub fn frame(&self) -> Option<Frame> {
+        self.guests.and_then(|guests| guests.frame)
     }
 
     /// Returns true if the levels differ only in their names and descriptions.

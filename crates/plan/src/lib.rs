@@ -32,6 +32,7 @@ pub mod plan;
 pub mod plant;
 pub mod qdisc;
 pub mod route;
+pub mod run_id;
 mod serde_by_text;
 mod shipped;
 pub mod spec;

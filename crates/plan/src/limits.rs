@@ -32,6 +32,10 @@ pub const CELLS_MAX: usize = 10_000;
 pub const COMBINATIONS_MAX: usize = 100_000;
 /// Maximum number of `exclude` entries of a plan. The limit bounds the work, because each entry is compared with each combination.
 pub const EXCLUDES_MAX: usize = 1_000;
+/// Smallest memory limit of a run, in bytes: siga itself and a small path need about half of it.
+pub const MEMORY_LIMIT_MIN: u64 = 64 << 20;
+/// Largest number of findings of a plan.
+pub const FINDINGS_MAX: usize = 100;
 /// Longest nftables ruleset of a level, in bytes: about 2,500 rules of one line.
 pub const RULESET_BYTES_MAX: usize = 64 << 10;
 /// Longest time of one run of a command, in seconds, unless the plan says otherwise.

@@ -9,6 +9,8 @@
 mod builds;
 mod check;
 mod commands;
+pub mod finding;
+mod keep;
 mod layout;
 mod links;
 
@@ -16,13 +18,15 @@ use crate::accounting::AccountingMethod;
 use crate::command::Command;
 use crate::cpus::cpu_list;
 use crate::level::Level;
+use crate::limits;
 use crate::matrix::{Cell, Matrix};
 use crate::offered::Offered;
 use crate::place::Place;
 use crate::plant::Plant;
 use crate::route::Route;
 use crate::shipped::PLANS;
-use crate::workload::{Close, Workload};
+use crate::workload::{Close, Workload, parse_size};
+use finding::Finding;
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
 use siga_model::waiting::Waiting;
@@ -96,6 +100,9 @@ pub struct Plan {
     /// the switches and the control program; absent: the scheduler's choice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guest_cpus: Option<String>,
+    /// Most memory that siga and all processes of the run may use together, in bytes ("2g"); absent: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_limit: Option<String>,
     /// CPU accounting; absent: the best the host allows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accounting: Option<AccountingMethod>,
@@ -116,6 +123,9 @@ pub struct Plan {
     /// Cells to leave out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<Pick>,
+    /// Statements about ratios of levels, which the report checks.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub finding: Vec<Finding>,
 }
 
 /// How existing places are reached. The command that reaches another host is not part of a plan.
@@ -183,6 +193,7 @@ impl Default for Plan {
             server_cpus: None,
             router_cpus: None,
             guest_cpus: None,
+            memory_limit: None,
             accounting: None,
             plant: Plant::default(),
             reach: Reach::default(),
@@ -190,6 +201,7 @@ impl Default for Plan {
             seed: None,
             include: Vec::new(),
             exclude: Vec::new(),
+            finding: Vec::new(),
         }
     }
 }
@@ -277,6 +289,20 @@ impl Plan {
     /// Returns an error of kind `Usage` if the plan's text is not a list of CPUs.
     pub fn network_cpus(&self) -> Result<(Vec<u32>, Vec<u32>)> {
         Ok((cpus_in(&self.router_cpus)?, cpus_in(&self.guest_cpus)?))
+    }
+
+    /// Returns the most memory that the run may use, in bytes.
+    ///
+    /// # Errors
+    /// Returns an error of kind `Usage` if the plan's text is not a size, or if siga itself needs more.
+    pub fn memory_limit_bytes(&self) -> Result<Option<u64>> {
+        let Some(text) = &self.memory_limit else { return Ok(None) };
+        let bytes = parse_size(text).map_err(|error| error.at("memory_limit"))?;
+        if bytes < limits::MEMORY_LIMIT_MIN {
+            return Err(Error::usage(format!("a memory limit of {bytes} bytes is too small"))
+                .hint(format!("--memory-limit accepts at least {} bytes", limits::MEMORY_LIMIT_MIN)));
+        }
+        Ok(Some(bytes))
     }
 
     /// Returns a sentence that names the levels whose waiting policy differs from the plan's, or `None` if there are none.

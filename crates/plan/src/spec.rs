@@ -1,6 +1,7 @@
 //! Specifications of paths: what siga has to build for a cell. They are checked before anything is built.
 
 use crate::kernel_setting::{check_congestion, check_sysctl};
+use crate::level::frame::Frame;
 use crate::level::{Guests, Level};
 use crate::path::PathKind;
 use crate::path::guest::{Attach, GuestPath, Medium, NAMES};
@@ -97,6 +98,13 @@ impl GuestPath {
                 "level {} has the modelled link {}, but path {self} has only the settings rate and latency; use path vctc",
                 level.name,
                 link.label()
+            ));
+        }
+        if let Some(frame) = level.frame().filter(|_| !self.medium.has_frames()) {
+            return Some(format!(
+                "level {} has HiperSockets frames of {}, but path {self} has no HiperSockets network",
+                level.name,
+                frame.name()
             ));
         }
         level.foreign_congestion()
@@ -220,11 +228,12 @@ impl GuestSpec {
     /// Returns the topology of the path as the text of a topology file. A client or server in a network namespace has a port with the
     /// name of its guest.
     pub fn topology(&self) -> String {
+        let frame = self.guests.frame.unwrap_or(Frame::K64).name();
         let medium = match self.path.medium {
-            Medium::Hipersockets => "type = \"hipersockets\"\nframe = \"64K\"",
+            Medium::Hipersockets => &format!("type = \"hipersockets\"\nframe = \"{frame}\""),
             Medium::Vctc => "type = \"vctc\"\nbuffer = 65535",
             Medium::Ctc => "type = \"ctc\"",
-            Medium::GuestlanHipers => "type = \"guestlan\"\nnic = \"hipersockets\"\nframe = \"64K\"",
+            Medium::GuestlanHipers => &format!("type = \"guestlan\"\nnic = \"hipersockets\"\nframe = \"{frame}\""),
             Medium::GuestlanQdio => "type = \"guestlan\"\nnic = \"qdio\"\nmtu = 32768",
             Medium::Vswitch => "type = \"vswitch\"\nmtu = 9000",
             Medium::Qdio1000BaseT => "type = \"qdio\"\nwire = \"1000base-t\"\nmtu = 8992",

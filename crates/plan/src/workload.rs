@@ -82,6 +82,15 @@ impl Unit {
         }
     }
 
+    /// `trans/CPU sec`, `MB/CPU sec` or `runs/CPU sec`: the unit of the internal throughput rate.
+    pub fn itr_name(self) -> &'static str {
+        match self {
+            Self::Transaction => "trans/CPU sec",
+            Self::Megabyte => "MB/CPU sec",
+            Self::Run => "runs/CPU sec",
+        }
+    }
+
     /// `trans/sec`, `MB/sec` or `runs/sec`.
     pub fn rate_name(self) -> &'static str {
         match self {

@@ -4,15 +4,16 @@
 //! smaller only where its verdict says so.
 
 use super::commands;
+use super::fastest;
 use super::words::{capital, number, words_of_router};
 use siga_model::error::Result;
 use siga_plan::level::Variant;
 use siga_plan::route::HOST;
 use siga_plan::workload::Shape;
-use siga_results::judge::{self, Answers, Comparison, Judged, Metric, Mode, Part, Row, Subject, Verdict};
+use siga_results::judge::{Answers, Comparison, Judged, Metric, Mode, Part, Row, Subject, Verdict};
 use siga_results::store::Run;
-use siga_results::summary::{has_router, kernel_path_of};
-use std::collections::{BTreeMap, BTreeSet};
+use siga_results::summary::kernel_path_of;
+use std::collections::BTreeSet;
 
 /// Returns whether an answer has the overhead of routers, so that a report need not repeat it.
 pub(super) fn has_overheads(answer: &str) -> bool {
@@ -64,7 +65,7 @@ fn written(run: &Run, judged: &Judged, said: Counts) -> Result<String> {
     } else if paths.len() == 2 && !answers.beside.is_empty() {
         beside(&answers, said)
     } else if paths.iter().any(|path| kernel_path_of(path).is_some()) || (paths.len() > 3) {
-        connectivity(run, judged)?
+        fastest::connectivity(run, judged)?
     } else {
         words_of_router(reduced, &answers)
     };
@@ -80,13 +81,13 @@ fn written(run: &Run, judged: &Judged, said: Counts) -> Result<String> {
 }
 
 /// The kinds of work, with their names in sentences.
-const KINDS: [(&[Shape], &str); 3] = [
+pub(super) const KINDS: [(&[Shape], &str); 3] = [
     (&[Shape::Rr], "request-response"),
     (&[Shape::Crr], "connect-request-response"),
     (&[Shape::Strg, Shape::Strp, Shape::Strb], "streams"),
 ];
 
-fn rows<'a>(comparison: &'a Comparison, metric: Metric, shapes: &[Shape]) -> Vec<&'a Row> {
+pub(super) fn rows<'a>(comparison: &'a Comparison, metric: Metric, shapes: &[Shape]) -> Vec<&'a Row> {
     let is_it =
         |row: &&Row| row.metric == metric && row.new.workload.shape().is_some_and(|shape| shapes.contains(&shape));
     comparison.rows.iter().filter(is_it).collect()
@@ -94,12 +95,12 @@ fn rows<'a>(comparison: &'a Comparison, metric: Metric, shapes: &[Shape]) -> Vec
 
 const ALL: &[Shape] = &[Shape::Rr, Shape::Crr, Shape::Strg, Shape::Strp, Shape::Strb];
 
-fn all(rows: &[&Row], verdict: &Verdict) -> bool {
+pub(super) fn all(rows: &[&Row], verdict: &Verdict) -> bool {
     !rows.is_empty() && rows.iter().all(|row| row.verdict == *verdict)
 }
 
 /// Returns the range of the ratios of rows: "2.1", "1.4 to 3.7".
-fn span(rows: &[&Row]) -> String {
+pub(super) fn span(rows: &[&Row]) -> String {
     range(rows.iter().map(|row| row.ratio), short)
 }
 
@@ -363,60 +364,6 @@ fn features(variants: &[&Comparison]) -> Option<String> {
         parts.push(format!("this run shows no effect on the rate for {}", unseen.join(", ")));
     }
     (!parts.is_empty()).then(|| format!("{} (geometric means of the cells).", capital(&parts.join("; "))))
-}
-
-/// Returns which path suits which work: for each kind of work the fastest direct path and the fastest path through a router. A path is the
-/// fastest if its rate is better than those of all others in every cell; otherwise the paths that may be as fast are named, too.
-fn connectivity(run: &Run, judged: &Judged) -> Result<String> {
-    let mut known: BTreeMap<(String, String), Comparison> = BTreeMap::new();
-    let mut sentences = Vec::new();
-    for (shapes, kind) in KINDS {
-        let mut found = Vec::new();
-        for (routed, way) in [(false, "directly"), (true, "through a router")] {
-            let cells = || {
-                let all = judged.agreed.cells.iter();
-                all.filter(|one| {
-                    one.cell.workload.shape().is_some_and(|shape| shapes.contains(&shape))
-                        && has_router(&one.cell) == routed
-                })
-            };
-            let mut rates: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-            cells().for_each(|one| rates.entry(&one.cell.path).or_default().push(one.rate.ln()));
-            let most = rates.values().map(Vec::len).max().unwrap_or(0);
-            rates.retain(|_, own| own.len() == most);
-            let Some((best, _)) =
-                rates.iter().max_by(|one, other| one.1.iter().sum::<f64>().total_cmp(&other.1.iter().sum::<f64>()))
-            else {
-                continue;
-            };
-            let (mut ties, mut reference) = (Vec::new(), None);
-            for other in rates.keys().filter(|path| *path != best) {
-                let key = ((*other).to_owned(), (*best).to_owned());
-                if !known.contains_key(&key) {
-                    known.insert(key.clone(), judge::paths(run, other, best)?);
-                }
-                let own = rows(&known[&key], Metric::Rate, shapes);
-                if !all(&own, &Verdict::Better) {
-                    ties.push(*other);
-                } else if ["veth", "veth-routed"].contains(other) || rates.len() == 2 {
-                    reference = Some(format!("{} times {other}", span(&own)));
-                }
-            }
-            let reference = reference.map(|words| format!(" ({words})")).unwrap_or_default();
-            found.push(match (rates.len(), ties.as_slice()) {
-                (1, _) => continue,
-                (_, []) => format!("{best} {way}{reference}"),
-                (_, ties) => format!(
-                    "{best} or {} {way}{reference}, which this run cannot tell apart in every cell",
-                    ties.join(" or ")
-                ),
-            });
-        }
-        if !found.is_empty() {
-            sentences.push(format!("for {kind}: {}", found.join(", and ")));
-        }
-    }
-    Ok(if sentences.is_empty() { String::new() } else { format!("Fastest {}.", sentences.join("; ")) })
 }
 
 #[cfg(test)]

@@ -15,10 +15,11 @@ use siga_model::error::{Error, IoContext, Result};
 use siga_model::text;
 use siga_plan::matrix::Cell;
 use siga_plan::path::guest::NAMES;
+use siga_plan::run_id::RunId;
 use siga_results::judge::{Answers, Beside, Judged, RouterOverhead, Row};
 use siga_results::reduce::{Blocks, Figure};
 use siga_results::store::Run;
-use siga_results::summary::{Component, Cpu, Reduced, Summary};
+use siga_results::summary::{Component, Cpu, Reduced, Summary, itr};
 
 /// Returns the report as one JSON object.
 pub(super) fn json(run: &Run, judged: &Judged, repeat: &Repeat) -> Result<String> {
@@ -55,6 +56,7 @@ fn of_cell(cell: &Cell, mut more: Value) -> Value {
     more["mtu"] = json!(cell.mtu);
     more["clients"] = json!(cell.clients);
     more["level"] = json!(cell.level);
+    more["runid"] = json!(RunId::of(cell).map(|id| id.to_string()));
     more
 }
 
@@ -67,6 +69,9 @@ fn cell(summary: &Summary) -> Value {
         "rate": summary.rate,
         "rate_unit": unit.rate_name(),
         "rate_mean": summary.rate_estimate,
+        "itr": itr(summary.cpu.total.total),
+        "itr_unit": summary.cell.workload.cpu_unit().itr_name(),
+        "itr_mean": summary.itr,
         "latency_us": summary.latency,
         "latency_corrected_us": summary.corrected,
         "cpu": {

@@ -15,6 +15,7 @@ mod environment;
 mod figures;
 mod forest;
 mod lines;
+mod monitor;
 mod offered;
 mod outcome;
 mod page;
@@ -83,6 +84,8 @@ pub fn html(runs: &[Run], comparisons: &[Comparison]) -> Result<String> {
     sections.extend(offered::section(&shown));
     sections.push(Section::folded("verdict", "Verdicts in words", verdict::section(&shown, comparisons)));
     sections.extend(answers::section(&shown).map(|body| Section::folded("findings", answers::TITLE, body)));
+    sections.extend(monitor::section(&shown).map(|body| Section::folded("monitor", monitor::TITLE, body)));
+    sections.extend(answers::of_plans(&shown).map(|body| Section::open("plan-findings", "Findings of the plan", body)));
     sections.extend(figures::folds(&shown, &charted)?);
     sections.push(Section::folded("tables", "Tables", tables::section(&shown, comparisons)));
     sections.push(Section::folded(

@@ -15,12 +15,14 @@ mod commands;
 mod data;
 mod disturbance;
 pub mod export;
+mod fastest;
 mod fit;
 pub mod flame;
 mod format;
 pub mod hosts;
 pub mod html;
 pub mod monitor;
+mod monitored;
 mod observer;
 mod offered;
 pub mod output;
@@ -62,7 +64,10 @@ pub fn render(run: &Run, format: Format, layout: Layout, method: Option<Accounti
     }
     let judged = Judged::of(run, method)?;
     match format {
-        Format::Text | Format::Md => Ok(table::people(run, &judged, &answer::of(run, &judged)?, true, usize::MAX)),
+        Format::Text | Format::Md => {
+            let text = table::people(run, &judged, &answer::of(run, &judged)?, true, usize::MAX);
+            Ok(text + &findings(run, &judged, method)?)
+        }
         Format::Json => data::json(run, &judged, &Repeat::of(run, &judged.median, method)?),
         Format::Csv => data::csv(run, &judged.agreed),
     }
@@ -76,7 +81,8 @@ pub fn text(run: &Run, layout: Layout, method: Option<AccountingMethod>, screen:
     let text = match layout {
         Layout::Plain => {
             let judged = Judged::of(run, method)?;
-            table::people(run, &judged, &answer::of(run, &judged)?, false, screen.width)
+            let text = table::people(run, &judged, &answer::of(run, &judged)?, false, screen.width);
+            text + &findings(run, &judged, method)?
         }
         Layout::Zvm => {
             let reduced = summary::reduce(run, method)?;
@@ -84,6 +90,14 @@ pub fn text(run: &Run, layout: Layout, method: Option<AccountingMethod>, screen:
         }
     };
     Ok(fit::finish(&text, screen))
+}
+
+/// Returns the findings of the run's plan in words; an empty string if the plan has none.
+fn findings(run: &Run, judged: &Judged, method: Option<AccountingMethod>) -> Result<String> {
+    if run.plan.finding.is_empty() {
+        return Ok(String::new());
+    }
+    Ok(zvm::answers::plan_text(&Repeat::of(run, &judged.median, method)?))
 }
 
 /// The JSON Schema of [`Format::Json`].

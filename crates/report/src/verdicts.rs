@@ -19,7 +19,7 @@ use siga_model::text;
 use siga_plan::matrix::Cell;
 use siga_results::disturbance::Disturbance;
 use siga_results::environment::{Difference, EMULATED};
-use siga_results::judge::{Comparison, Form, Mean, Metric, Mode, Part, Row, Subject, Verdict};
+use siga_results::judge::{Comparison, Form, Mean, Metric, Mode, Part, Row, Subject, Verdict, with_itr};
 use siga_results::store::Run;
 use std::fmt::Write;
 
@@ -115,7 +115,7 @@ pub fn summary(comparison: &Comparison) -> String {
         let count = |verdict: &str| rows.iter().filter(|row| row.verdict.name() == verdict).count();
         VERDICTS.map(|verdict| format!("{} {verdict}", count(verdict))).join(", ")
     };
-    let cells = groups(comparison).len();
+    let cells = groups(&comparison.rows).len();
     let mark = if comparison.emulated { format!(" ({EMULATED})") } else { String::new() };
     let others = match exploratory.as_slice() {
         [] => String::new(),
@@ -140,6 +140,7 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
         | Metric::Sent
         | Metric::Loss
         | Metric::Jitter
+        | Metric::Itr
         | Metric::Cpu(_, Mode::Virtual | Mode::Cp) => false,
     };
     let sentence = |group: Vec<&Row>| {
@@ -154,7 +155,7 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
         };
         Some(format!("{}: {}{mark}{}.", cell_name(comparison, group[0]), words(&main), words(&others)))
     };
-    groups(comparison).into_iter().filter_map(sentence).collect()
+    groups(&comparison.rows).into_iter().filter_map(sentence).collect()
 }
 
 /// Returns the change of one figure in words, such as "12.3% less rate (95% interval 11.0% to 13.5%)" or "3.59 times the CPU time in the
@@ -171,6 +172,7 @@ fn change(row: &Row) -> String {
         Metric::Sent => "sent data",
         Metric::Loss => "loss",
         Metric::Jitter => "jitter",
+        Metric::Itr => "internal throughput rate",
         Metric::Cpu(Part::Total, _) => "CPU time",
         Metric::Cpu(Part::Client, _) => "CPU time in the client",
         Metric::Cpu(Part::Router, _) => "CPU time in the router",
@@ -235,10 +237,8 @@ pub(super) fn pair_name(comparison: &Comparison, base: &Cell, new: &Cell) -> Str
 }
 
 /// Groups the rows of a comparison by the pair of cells that they compare.
-fn groups(comparison: &Comparison) -> Vec<Vec<&Row>> {
-    comparison
-        .rows
-        .chunk_by(|left, right| left.base == right.base && left.new == right.new)
+fn groups(rows: &[Row]) -> Vec<Vec<&Row>> {
+    rows.chunk_by(|left, right| left.base == right.base && left.new == right.new)
         .map(|rows| rows.iter().collect())
         .collect()
 }
@@ -276,14 +276,15 @@ fn people(comparison: &Comparison, all: bool, markdown: bool, width: usize) -> S
     }
     let (mut hidden, mut marked) = (0, false);
     let mut lines = Vec::new();
-    for group in groups(comparison) {
+    let rows = with_itr(&comparison.rows);
+    for group in groups(&rows) {
         let unit = cpu_scale(group[0].new.workload.cpu_unit()).1;
         let rate = group[0].new.workload.unit().rate_name();
         let mark = if comparison.emulated { format!(", {EMULATED}") } else { String::new() };
         let title = format!("{} (rate in {rate}, latency in us, CPU in {unit}){mark}", cell_name(comparison, group[0]));
         let shown: Vec<&Row> = group.iter().copied().filter(|row| all || is_shown(row)).collect();
         hidden += group.len() - shown.len();
-        marked |= shown.iter().any(|row| !row.metric.is_main());
+        marked |= shown.iter().any(|row| row.metric.role() == "exploratory");
         let reason = match group.first().map(|row| &row.verdict) {
             Some(Verdict::NotComparable { reason }) => Some(format!("Not comparable: {reason}.")),
             Some(Verdict::Better | Verdict::Worse | Verdict::Equivalent | Verdict::Inconclusive { .. }) | None => None,
@@ -304,8 +305,8 @@ fn people(comparison: &Comparison, all: bool, markdown: bool, width: usize) -> S
     for (cell, reason) in &comparison.skipped {
         let _ = writeln!(out, "Skipped: {cell}: {reason}");
     }
-    if marked {
-        let _ = writeln!(out, "{EXPLORATORY}");
+    for (_, words) in [(rows.len() > comparison.rows.len(), ITR), (marked, EXPLORATORY)].iter().filter(|(is, _)| *is) {
+        let _ = writeln!(out, "{words}");
     }
     if hidden > 0 {
         let _ = writeln!(out, "{hidden} more figures are neither better nor worse; --all shows them.");
@@ -414,12 +415,16 @@ pub(super) fn ratio(comparison: &Comparison, row: &Row) -> String {
 pub(super) const EXPLORATORY: &str = "* Exploratory figure: judged after the main figures (rate, p99, total CPU time); its p value is adjusted \
         separately.";
 
-/// Returns the mark of an exploratory figure; an empty string for a main figure.
+/// The explanation of the internal throughput rate.
+pub(super) const ITR: &str = "ITR is the internal throughput rate: units of work per second of CPU time of the whole system. It is the \
+        inverse of the CPU time per unit, and has its verdict.";
+
+/// Returns the mark of an exploratory figure; an empty string for a main figure or a figure derived from one.
 pub(super) fn mark(row: &Row, markdown: bool) -> &'static str {
-    match (row.metric.is_main(), markdown) {
-        (true, _) => "",
-        (false, true) => " \\*",
-        (false, false) => " *",
+    match (row.metric.role() == "exploratory", markdown) {
+        (false, _) => "",
+        (true, true) => " \\*",
+        (true, false) => " *",
     }
 }
 
@@ -504,7 +509,7 @@ pub(super) fn value(comparison: &Comparison) -> Value {
         "disturbance": disturbed,
         "no_verdict": comparison.no_verdict(),
         "geometric_means": comparison.means.iter().map(geometric_mean).collect::<Vec<_>>(),
-        "cells": comparison.rows.iter().map(|row| entry(comparison, row)).collect::<Vec<_>>(),
+        "cells": with_itr(&comparison.rows).iter().map(|row| entry(comparison, row)).collect::<Vec<_>>(),
         "skipped": skipped,
     })
 }
@@ -532,7 +537,7 @@ fn entry(comparison: &Comparison, row: &Row) -> Value {
         "level": row.new.level,
         "base_level": row.base.level,
         "metric": row.metric.name(),
-        "role": if row.metric.is_main() { "main" } else { "exploratory" },
+        "role": row.metric.role(),
         "unit": row.metric.unit(row.new.workload),
         "base_value": row.values.0 * scale,
         "new_value": row.values.1 * scale,
@@ -552,9 +557,9 @@ fn entry(comparison: &Comparison, row: &Row) -> Value {
 
 /// Returns comparisons as CSV, with one record for each row. The columns are the members that [`entry`] puts into JSON.
 fn csv(comparisons: &[Comparison]) -> Result<String> {
-    let rows = comparisons.iter().flat_map(|one| one.rows.iter().map(move |row| (one, row)));
-    let named = |(comparison, row): (&Comparison, &Row)| {
-        let mut entry = entry(comparison, row);
+    let rows = comparisons.iter().flat_map(|one| with_itr(&one.rows).into_iter().map(move |row| (one, row)));
+    let named = |(comparison, row): (&Comparison, Row)| {
+        let mut entry = entry(comparison, &row);
         (entry["base"], entry["new"]) = (json!(comparison.base), json!(comparison.new));
         entry
     };

@@ -12,6 +12,7 @@ pub(crate) mod rows;
 pub(crate) mod table;
 mod why;
 
+use crate::monitored;
 use repeat::Repeat;
 use siga_model::error::Result;
 use siga_model::text::name;
@@ -24,6 +25,8 @@ use std::fmt::Write;
 pub(super) fn text(run: &Run, reduced: &Reduced, repeat: &Repeat) -> Result<String> {
     let mut out = table::tables_text(run, reduced, repeat)?;
     out.push_str(&answers::text(reduced, repeat));
+    out.push_str(&answers::plan_text(repeat));
+    out.push_str(&monitored::text(run, reduced));
     for skipped in &reduced.skipped {
         let reason = name(&skipped.reason.replace("\n  ", "; "));
         let _ = writeln!(out, "Skipped: {}: {reason}", name(&skipped.cell.to_string()));

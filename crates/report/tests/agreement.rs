@@ -9,7 +9,7 @@ use serde_json::Value;
 use siga_plan::level::Level;
 use siga_report::{Format, Layout, headline, html, render, verdicts};
 use siga_results::histogram;
-use siga_results::judge::{self, Comparison, Metric, Row, Verdict};
+use siga_results::judge::{self, Comparison, Metric, Row, Verdict, with_itr};
 use siga_results::record::TrialRecord;
 use siga_results::store::Run;
 use std::collections::HashMap;
@@ -90,7 +90,7 @@ impl Drawn {
 }
 
 fn names(comparison: &Comparison) -> Vec<&'static str> {
-    comparison.rows.iter().map(|row| row.verdict.name()).collect()
+    with_itr(&comparison.rows).iter().map(|row| row.verdict.name()).collect()
 }
 
 fn verdict_of(field: &str) -> &'static str {
@@ -172,9 +172,10 @@ fn assert_comparisons_agree(run: &Run, comparisons: &[Comparison]) -> String {
         assert_eq!(of_csv(&rendered(Format::Csv)), wanted);
         assert_eq!(of_page(&page, comparison), wanted);
         assert_eq!(of_json(&report["comparisons"][at]["cells"]), wanted);
-        let worse = wanted.iter().filter(|name| **name == "worse").count();
+        let own = || comparison.rows.iter().map(|row| row.verdict.name());
+        let worse = own().filter(|name| *name == "worse").count();
         assert_eq!((comparison.regressions(0.0).len(), comparison.count("worse")), (worse, worse));
-        for (row, name) in comparison.rows.iter().zip(wanted) {
+        for (row, name) in comparison.rows.iter().zip(own()) {
             // The same two cells have the same verdict in every comparison.
             let figure = format!("{} {} {}", row.base, row.new, row.metric.name());
             assert_eq!(known.entry(figure).or_insert(name), &name);

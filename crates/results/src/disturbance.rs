@@ -220,6 +220,7 @@ impl Disturbance {
             trials,
             paths: run.paths.clone(),
             skipped: run.skipped.clone(),
+            monitor: Vec::new(),
             damage: run.damage.clone(),
             ended: run.ended,
         })

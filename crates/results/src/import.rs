@@ -199,6 +199,7 @@ pub fn part(run: &Run, name: &str) -> Option<Run> {
         trials,
         paths: Vec::new(),
         skipped: Vec::new(),
+        monitor: Vec::new(),
         damage: Vec::new(),
         ended: true,
     })
@@ -218,6 +219,7 @@ fn run(path: &Path, samples: Vec<Sample>) -> Result<Run> {
         trials: Vec::new(),
         paths: Vec::new(),
         skipped: Vec::new(),
+        monitor: Vec::new(),
         damage: Vec::new(),
         ended: true,
     };

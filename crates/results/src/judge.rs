@@ -13,6 +13,7 @@ mod comparison;
 mod decide;
 mod figures;
 pub mod hosts;
+mod itr;
 mod mean;
 mod metric;
 mod noise;
@@ -30,6 +31,7 @@ pub use answers::{Answers, Beside, RouterOverhead};
 pub use comparison::{Comparison, Form, Row, Subject, Verdict};
 pub use decide::{Judgement, LEVEL};
 pub use figures::Figures;
+pub use itr::with_itr;
 pub use mean::Mean;
 pub use metric::{Metric, Mode, Part};
 pub(crate) use partners::pairs;
@@ -149,6 +151,11 @@ pub fn shown(run: &Run) -> Result<Vec<Comparison>> {
     further.retain(|(subject, base, new)| !Sides::of(&cells, *subject, base, new).pairs().is_empty());
     let further = further.iter().map(|(subject, base, new)| within_run(run, *subject, base, new));
     Ok(within(run)?.into_iter().chain(further.collect::<Result<Vec<_>>>()?).collect())
+}
+
+/// Returns true if two paths of a run have at least one cell in common, so that [`paths`] can compare them.
+pub fn share_a_cell(run: &Run, base: &str, new: &str) -> bool {
+    !Sides::of(&run.cells(), Subject::Paths, base, new).pairs().is_empty()
 }
 
 fn within_run(run: &Run, subject: Subject, base: &str, new: &str) -> Result<Comparison> {

@@ -3,7 +3,8 @@
 //! A [`Reading`] has counters since each process began. A [`Sample`] is the difference of two readings. A process that only the later
 //! reading has, or that was replaced by another process, has no differences yet.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use siga_plan::matrix::Cell;
 use std::collections::HashMap;
 
 /// The counters of a network or a place at one time.
@@ -51,14 +52,14 @@ pub struct ProcessReading {
 }
 
 /// A process of a network or a place.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Who {
     /// Name of the guest or switch, or name of the program.
     pub name: String,
     /// What the process does.
     pub role: Role,
     /// The guest whose stack an application uses.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest: Option<String>,
     /// The process id. `None` if there is no process.
     pub pid: Option<u32>,
@@ -69,7 +70,7 @@ pub struct Who {
 }
 
 /// What a process does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// The control program of a network.
@@ -101,7 +102,7 @@ impl Role {
 }
 
 /// The state of a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     /// The process runs.
@@ -163,7 +164,7 @@ impl NetReading {
 }
 
 /// What happened between two readings.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// Time of the later reading (UTC, RFC 3339).
     pub at: String,
@@ -179,8 +180,19 @@ pub struct Sample {
     pub monitor: CpuSample,
 }
 
+/// A sample that was taken during a trial of a run. A record is one JSON line in `monitor.jsonl`. No verdict uses it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MonitorRecord {
+    /// The cell that was measured.
+    pub cell: Cell,
+    /// Number of the round within the run, from 0.
+    pub round: u32,
+    /// The sample.
+    pub sample: Sample,
+}
+
 /// What a host did in an interval. Times are in milliseconds, summed over all CPUs.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct HostSample {
     /// Number of CPUs.
     pub cpus: u32,
@@ -201,7 +213,7 @@ pub struct HostSample {
 }
 
 /// What a process did in an interval.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProcessSample {
     /// The process.
     #[serde(flatten)]
@@ -213,7 +225,7 @@ pub struct ProcessSample {
 }
 
 /// CPU time in an interval, in milliseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct CpuSample {
     /// Time in user mode.
     pub virtual_ms: f64,
@@ -226,7 +238,7 @@ pub struct CpuSample {
 }
 
 /// Traffic in an interval, and the state at its end.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct NetSample {
     /// Sent packets.
     pub packets_sent: u64,

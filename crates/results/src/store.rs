@@ -2,8 +2,9 @@
 //! all files, and a crash at any moment damages no earlier record.
 //!
 //! - `plan.toml`, `levels.json` and `environment.json` are written once. A directory with a `plan.toml` is a run.
-//! - `trials.jsonl`, `paths.jsonl` and `skipped.jsonl` get one line for each record. If a crash left the last line incomplete,
-//!   that line is removed when the run is resumed. All earlier lines stay.
+//! - `trials.jsonl`, `paths.jsonl` and `skipped.jsonl` get one line for each record, and so do `series.jsonl` and
+//!   `monitor.jsonl` if the user wants a time series. If a crash left the last line incomplete, that line is removed when the run is
+//!   resumed. All earlier lines stay.
 //! - `end.json` is written when the run ends.
 //! - Only one process at a time may write. The writing process holds a lock on `trials.jsonl`.
 //!
@@ -13,7 +14,8 @@
 use crate::directory::Directory;
 use crate::environment::{Environment, differences};
 use crate::limits;
-use crate::record::{PathRecord, SeriesRecord, Skipped, TrialRecord};
+use crate::monitor::MonitorRecord;
+use crate::record::{PathRecord, Skipped, TrialRecord};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::Serialize;
@@ -53,6 +55,8 @@ pub struct Run {
     pub paths: Vec<PathRecord>,
     /// The cells that were not measured.
     pub skipped: Vec<Skipped>,
+    /// The samples of the monitor, if the run took any.
+    pub monitor: Vec<MonitorRecord>,
     /// Damage in the files, in words: incomplete last lines, repeated trials. The damaged parts are left out.
     pub damage: Vec<String>,
     /// Whether the run has ended. False if the run still measures or was interrupted.
@@ -66,6 +70,7 @@ const TRIALS: &str = "trials.jsonl";
 const PATHS: &str = "paths.jsonl";
 const SKIPPED: &str = "skipped.jsonl";
 const SERIES: &str = "series.jsonl";
+const MONITOR: &str = "monitor.jsonl";
 const END: &str = "end.json";
 /// Temporary names of the files that are written once. Each is then renamed to its final name.
 pub const TEMPORARY: [&str; 4] = ["plan.part", "environment.part", "levels.part", "end.part"];
@@ -172,12 +177,17 @@ impl Store {
         // Read after locking, so that all records of a process that wrote before are included.
         let (run, cut) = Run::read(&store.directory)?;
         for Cut { name, whole, .. } in &cut {
+            let place = store.directory.place(name);
+            let samples;
             let file = match *name {
                 TRIALS => &store.trials,
                 PATHS => &store.paths,
-                _ => &store.skipped,
+                SKIPPED => &store.skipped,
+                _ => {
+                    samples = store.lines(name)?.file;
+                    &samples
+                }
             };
-            let place = store.directory.place(name);
             let is_longer = file.metadata().is_ok_and(|file| file.len() > *whole);
             if is_longer {
                 file.set_len(*whole)
@@ -219,8 +229,20 @@ impl Store {
     /// # Errors
     /// Returns an error of kind `Environment` if the file cannot be opened.
     pub fn series(&self) -> Result<SeriesFile> {
-        let path = self.directory.place(SERIES);
-        let file = self.directory.append(SERIES).context(format!("cannot write {}", path.display()))?;
+        self.lines(SERIES)
+    }
+
+    /// Opens the file of the monitor's samples.
+    ///
+    /// # Errors
+    /// Returns an error of kind `Environment` if the file cannot be opened.
+    pub fn monitor(&self) -> Result<SeriesFile> {
+        self.lines(MONITOR)
+    }
+
+    fn lines(&self, name: &str) -> Result<SeriesFile> {
+        let path = self.directory.place(name);
+        let file = self.directory.append(name).context(format!("cannot write {}", path.display()))?;
         Ok(SeriesFile { file, path })
     }
 
@@ -251,7 +273,7 @@ impl Store {
     }
 }
 
-/// The file of a run's time series.
+/// A file of records that a run takes during its trials: its time series, or the samples of the monitor.
 #[derive(Debug)]
 pub struct SeriesFile {
     file: File,
@@ -263,7 +285,7 @@ impl SeriesFile {
     ///
     /// # Errors
     /// Returns the errors of [`Store::add_trial`].
-    pub fn add(&mut self, record: &SeriesRecord) -> Result<()> {
+    pub fn add(&mut self, record: &impl Serialize) -> Result<()> {
         append(&mut self.file, record, &self.path)
     }
 }
@@ -318,6 +340,7 @@ impl Run {
             trials,
             paths: read_lines(directory, PATHS, &mut cut)?,
             skipped: read_lines(directory, SKIPPED, &mut cut)?,
+            monitor: read_lines(directory, MONITOR, &mut cut)?,
             damage,
         };
         Ok((run, cut))

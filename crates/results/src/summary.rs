@@ -40,6 +40,9 @@ pub struct Summary {
     pub rate: f64,
     /// Mean rate over the trials that `trials` counts, with its 95% interval.
     pub rate_estimate: Estimate,
+    /// Mean internal throughput rate over these trials: units per second of CPU time, with its 95% interval. `None` if no CPU time
+    /// was measured.
+    pub itr: Option<Estimate>,
     /// Latency percentiles of the median trial.
     pub latency: Percentiles,
     /// Percentiles of the latencies that are counted from the planned start of each transaction. `None` unless the load is an
@@ -213,6 +216,18 @@ fn failures<'a>(run: &'a Run, cell: &Cell) -> Vec<&'a str> {
     reasons[reasons.len() - missing..].to_vec()
 }
 
+/// Returns the internal throughput rate (units per second of CPU time) for this CPU time in milliseconds per unit; `None` if no CPU time
+/// was used.
+pub fn itr(cpu_ms: f64) -> Option<f64> {
+    (cpu_ms > 0.0).then_some(1e3 / cpu_ms)
+}
+
+/// Returns the internal throughput rate of a trial; `None` if it completed no unit or used no CPU time.
+fn itr_of(trial: &TrialRecord) -> Option<f64> {
+    let cpu = exact(trial).unwrap_or_else(|| by_tick(trial));
+    itr(cpu.total.total).filter(|_| trial.cpu_units() > 0.0)
+}
+
 /// Summarises the trials of a cell. `kept` is the run without disturbed rounds.
 fn summarize(
     (run, kept): (&Run, &Run),
@@ -250,6 +265,7 @@ fn summarize(
         trials: trials.len(),
         rate: median.rate(),
         rate_estimate: estimate_positive(&rates).unwrap_or(Estimate { value: 0.0, low: None, high: None, count: 0 }),
+        itr: estimate_positive(&trials.iter().filter_map(|trial| itr_of(trial)).collect::<Vec<_>>()),
         latency: percentiles(&median.latency)?,
         corrected: median.corrected.as_deref().map(percentiles).transpose()?,
         cpu: cpu::of(kept, median, method),

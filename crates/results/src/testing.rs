@@ -70,6 +70,7 @@ pub fn run(name: &str, trials: Vec<TrialRecord>) -> Run {
         trials,
         paths: Vec::new(),
         skipped: Vec::new(),
+        monitor: Vec::new(),
         damage: Vec::new(),
         ended: true,
     }

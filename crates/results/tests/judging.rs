@@ -405,6 +405,7 @@ fn a_counter_with_every_trial_on_one_side_is_not_lost_among_the_other_figures() 
         | Metric::Sent
         | Metric::Loss
         | Metric::Jitter
+        | Metric::Itr
         | Metric::Cpu(..) => 1.0,
     };
     let alone = |metric, _: usize| if metric == ROUTER { 2.4 } else { 1.0 };

@@ -13,6 +13,7 @@ use siga_plan::offered::Offered;
 use siga_plan::place::Place;
 use siga_plan::plan::Plan;
 use siga_plan::route::HOST;
+use siga_plan::run_id::RunId;
 use siga_plan::workload::Close;
 use std::net::IpAddr;
 use std::path::Path;
@@ -52,13 +53,14 @@ Workloads:  rr-1-1, rr-200-1000, rr-200-32k, crr-64-8k, strg-20m, strp-20m, strb
             strg: stream from server to client; strp: from client to server; strb: both directions
 Levels:     plain, aa, bigtcp, gro-on, gro-off, reno, cubic, bbr, mtu-1500, mtu-8992,
             nft-100-rules, conntrack, netem, fq, bbr-fq, io-uring, threaded-napi,
-            420, 430 (only for siga's own networks), link-200m, link-400m (only for commands),
+            420, 430, frame-16k, frame-24k, frame-40k, frame-64k, buffers-16, buffers-128,
+            vmesa-2.4.0, zvm-3.1.0 (only for siga's own networks), link-200m, link-400m (only for commands),
             or a TOML file, or a file with nft rules (.nft).
             With a modelled link (only in plans): link:SETTINGS or LEVEL@link:SETTINGS
             With another build of siga (only in plans): build:BUILD or LEVEL@build:BUILD
 Places:     local, netns:NAME (a network namespace), pid:PID (a container), ssh:[USER@]HOST
             (for --client, --server and --on)
-Plans:      default, ablation, guests, hop, mtu, paths, zvm430-memory,
+Plans:      default, ablation, buffers, frames, guests, hop, mtu, paths, vctc-copy, zvm430-memory,
             for commands: compilers, compressors, disk, fileserver, java, jmh, oltp, oltp-exec,
             programs, telco,
             or a TOML file
@@ -92,6 +94,7 @@ Examples:
   siga run --command 'gzip -c FILE' --level-args -1 --level-args -9
   siga run --command 'sort FILE' --level-env LC_ALL=C --level-env LC_ALL=C.UTF-8
   siga run --path hipersockets-routed-iucv --mtu 1500 --level 420,430 --layout zvm
+  siga run zvm430-memory --run-id 420hss1,311hss1 --layout zvm
   siga run --topology topologies/figure-1.toml --client tcpip1 --server tcpip3 --workload rr-200-1000
   siga run --client local --server ssh:host --server-address 192.0.2.7 --port 5001
   siga run compilers --on ssh:old-host,ssh:new-host"
@@ -232,6 +235,11 @@ pub(crate) struct Axes {
     /// are not the client or the server itself. Default: the CPUs in the plan, otherwise all CPUs.
     #[arg(long, value_name = "CPUS")]
     guest_cpus: Option<String>,
+    /// Limit the memory of siga and all processes of the run together, such as 2g. The kernel ends a process that
+    /// needs more. Needs root, or a control group that your user owns. Default: the limit in the plan, otherwise no
+    /// limit.
+    #[arg(long, value_name = "SIZE")]
+    memory_limit: Option<String>,
     /// Set how siga divides CPU time between client, router and server: profile, subtract or tick. Default: the
     /// method in the plan, otherwise the most accurate method that the host supports.
     #[arg(long, value_parser = method, value_name = "METHOD")]
@@ -277,6 +285,10 @@ pub(crate) struct Axes {
     /// Set the seed for the random order of trials. Default: the current time.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+    /// Measure only the cells that these run identifiers name, such as 420hss1 or 311hss1. They have the form of z/VM's
+    /// report on levels 420 and 430; the number of the trial at the end may be left out. Default: all cells of the plan.
+    #[arg(long, value_delimiter = ',', value_name = "RUNID,…", value_parser = crate::parse::<RunId>)]
+    run_id: Vec<RunId>,
 }
 
 impl Axes {
@@ -286,6 +298,7 @@ impl Axes {
             Some(line) => self.of_command(line)?,
             None => Plan::load(&self.plan)?,
         };
+        self.drop_findings(&mut plan);
         let own_cells = self.path.is_some() || self.client.is_some() || self.workload.is_some();
         if own_cells {
             // Single cells (`include`, `exclude`) belong to the plan's own axes. They are dropped if an option replaces an axis.
@@ -325,10 +338,7 @@ impl Axes {
         set(&mut plan.reach.port, self.port.as_ref());
         plan.ipv6 |= self.ipv6;
         plan.processes |= self.processes;
-        plan.client_cpus = self.client_cpus.clone().or(plan.client_cpus);
-        plan.server_cpus = self.server_cpus.clone().or(plan.server_cpus);
-        plan.router_cpus = self.router_cpus.clone().or(plan.router_cpus);
-        plan.guest_cpus = self.guest_cpus.clone().or(plan.guest_cpus);
+        self.limits(&mut plan);
         plan.rate = self.rate.or(plan.rate);
         plan.accounting = self.accounting.or(plan.accounting);
         plan.reach.server_address = self.server_address.or(plan.reach.server_address);
@@ -349,10 +359,43 @@ impl Axes {
         for planted in self.plant.iter().flatten() {
             plant(&mut plan, planted)?;
         }
+        self.keep_cells(&mut plan)?;
         for notice in plan.notices() {
             crate::note(&format!("note: {notice}"));
         }
         Ok(plan)
+    }
+
+    /// Sets the CPUs and the memory that processes may use.
+    fn limits(&self, plan: &mut Plan) {
+        for (target, given) in [
+            (&mut plan.client_cpus, &self.client_cpus),
+            (&mut plan.server_cpus, &self.server_cpus),
+            (&mut plan.router_cpus, &self.router_cpus),
+            (&mut plan.guest_cpus, &self.guest_cpus),
+            (&mut plan.memory_limit, &self.memory_limit),
+        ] {
+            if given.is_some() {
+                target.clone_from(given);
+            }
+        }
+    }
+
+    /// Drops the findings of a plan if an option replaces the levels, workloads or numbers of pairs that they are about.
+    fn drop_findings(&self, plan: &mut Plan) {
+        let others = [self.workload.is_some(), self.clients.is_some(), self.level.is_some(), !self.run_id.is_empty()];
+        if others.contains(&true) {
+            plan.finding.clear();
+        }
+    }
+
+    /// Keeps only the cells that run identifiers name, if there are any.
+    fn keep_cells(&self, plan: &mut Plan) -> Result<()> {
+        if self.run_id.is_empty() {
+            return Ok(());
+        }
+        let matrix = plan.matrix()?;
+        plan.keep(&self.run_id, &matrix)
     }
 
     /// Returns true if neither a plan nor any of these options is given.

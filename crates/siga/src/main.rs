@@ -2,6 +2,7 @@
 
 mod again;
 mod axes;
+mod chosen;
 mod cni;
 mod compare;
 mod doctor;
@@ -21,6 +22,7 @@ use siga_measure::agent::launch::AgentOptions;
 use siga_model::error::{Error, Result};
 use siga_model::text;
 use siga_plan::accounting::AccountingMethod;
+use siga_plan::run_id::RunId;
 use siga_report::{Format, Layout, Screen};
 use siga_results::store::Run;
 use std::io::{IsTerminal, Write};
@@ -110,6 +112,7 @@ enum Command {
 Examples:
   siga show runs/20261120-104133-default
   siga show runs/20261120-104133-default --layout zvm
+  siga show runs/20261120-104133-zvm430-memory --run-id 420hss1,311hss1 --layout zvm
   siga show runs/20261120-104133-default --format csv >cells.csv")]
     Show {
         /// Directory of the run.
@@ -126,6 +129,9 @@ Examples:
         /// allows.
         #[arg(long, value_parser = axes::method)]
         accounting: Option<AccountingMethod>,
+        /// Show only the cells that these run identifiers name, such as 420hss1. Default: all cells.
+        #[arg(long, value_delimiter = ',', value_name = "RUNID,…", value_parser = parse::<RunId>)]
+        run_id: Vec<RunId>,
     },
     /// Print the JSON Schema of plan files, level files, or results.
     #[command(after_help = "\
@@ -164,9 +170,11 @@ Examples:
   siga published                              list the tables
   siga published 5
   siga published vctc-1 --format csv
+  siga published 420hss12                     print only this run and the run at the other level
   siga published --figure 2                   draw figure 2 of the report on levels 420 and 430")]
     Published {
-        /// Name of the table: 1 to 18, vctc-1 or vctc-2. Default: print the list of tables.
+        /// Name of the table: 1 to 18, vctc-1 or vctc-2. Or a run identifier such as 420hss12; the number of the
+        /// trial at its end may be left out. Default: print the list of tables.
         table: Option<String>,
         /// Draw a figure of the report on levels 420 and 430, from 1 to 6. Default: print a table.
         #[arg(long, value_name = "N", conflicts_with_all = ["table", "format"])]
@@ -309,8 +317,10 @@ fn run_plain(command: Command) -> Result<()> {
         Command::Plan { schema: true, .. } => print(Schema::Plan.text()),
         Command::Schema { kind } => print(kind.text()),
         Command::Plan { axes, reach, .. } => measure::plan(&axes, &reach),
-        Command::Show { directory, format, layout, accounting } => {
-            print_run(&Run::load(&directory)?, format, layout, accounting)
+        Command::Show { directory, format, layout, accounting, run_id } => {
+            let mut run = Run::load(&directory)?;
+            chosen::keep(&mut run, &run_id)?;
+            print_run(&run, format, layout, accounting)
         }
         Command::Report(args) => report::run(&args),
         Command::Compare(args) => compare::run(&args),

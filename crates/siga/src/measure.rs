@@ -8,6 +8,7 @@ use clap::Args;
 use siga_measure::build::{Builds, check_checkout};
 use siga_measure::commands::{self, Step};
 use siga_measure::cpu::profile::Profiler;
+use siga_measure::memory::MemoryLimit;
 use siga_measure::needs::skip_lacking;
 use siga_measure::run::{self, Ended, Given, Series, Watch as _};
 use siga_measure::topology::Networks;
@@ -44,7 +45,8 @@ pub(crate) struct RunArgs {
     #[arg(long, default_value = "plain", conflicts_with = "on", value_parser = parse::<Layout>)]
     layout: Layout,
     /// During each trial, write one line of JSON per interval to the file series.jsonl in the run directory (a time
-    /// series). TIME is the length of an interval, at least 100ms. Default: no time series.
+    /// series), and the CPU time of each process to monitor.jsonl. TIME is the length of an interval, at least 100ms.
+    /// Default: no time series.
     #[arg(long, value_name = "TIME", conflicts_with = "on", value_parser = interval)]
     interval: Option<Duration>,
     /// Also append the time series of --interval to this file. With -, siga writes the time series to standard
@@ -73,7 +75,7 @@ fn series(args: &RunArgs, store: &Store) -> Result<Option<Series>> {
             Some((name, Box::new(output)))
         }
     };
-    Ok(Some(Series { interval, file: store.series()?, copy }))
+    Ok(Some(Series { interval, file: store.series()?, monitor: store.monitor()?, copy }))
 }
 
 /// A run that is ready to be measured.
@@ -85,6 +87,7 @@ struct Begun {
     builds: Builds,
     networks: Networks,
     profiler: Option<Profiler>,
+    limit: Option<MemoryLimit>,
 }
 
 /// Measures, then prints the report.
@@ -96,7 +99,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let environment = host::environment();
     announce(&environment);
     let mut live = Live::new(environment.is_emulated());
-    let Begun { mut store, run: mut so_far, ssh, builds, networks, profiler } = match &args.resume {
+    let Begun { mut store, run: mut so_far, ssh, builds, networks, profiler, limit } = match &args.resume {
         Some(directory) => {
             let (store, mut run) = Store::resume(directory, &environment)?;
             run.plan = again::plan(&args.axes, run.plan, directory)?;
@@ -105,8 +108,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
             let builds = Builds::open(&matrix, args.reach.checkout.as_deref(), &mut |text| live.note(text))?;
             builds.check_same(&run.paths)?;
             let networks = Networks::open(&matrix, &run.plan)?;
+            let limit = MemoryLimit::set(&run.plan)?;
             let profiler = run::profiler(&run.plan, &mut live)?;
-            Begun { store, run, ssh, builds, networks, profiler }
+            Begun { store, run, ssh, builds, networks, profiler, limit }
         }
         None => start(args, &environment, &mut live)?,
     };
@@ -119,8 +123,15 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     }
     let series = series(args, &store)?;
     let given = Given { ssh: &ssh, builds: &builds, networks: &networks };
-    let ended = run::run(&mut store, so_far, given, profiler, series, &mut live)?;
+    let has_samples = series.is_some();
+    let mut ended = run::run(&mut store, so_far, given, profiler, series, &mut live)?;
     live.end();
+    if let Some(limit) = limit {
+        note(&limit.words());
+    }
+    if has_samples {
+        ended.run.monitor = Run::load(&ended.run.directory)?.monitor;
+    }
     if args.series.as_ref().is_some_and(|file| file.as_os_str() == "-") {
         note(&siga_report::render(&ended.run, args.format, args.layout, ended.run.plan.accounting)?);
     } else {
@@ -185,12 +196,13 @@ fn start(args: &RunArgs, environment: &Environment, live: &mut Live) -> Result<B
     let networks = Networks::open(&matrix, &plan)?;
     let now = SystemTime::now();
     seed(&mut plan, now);
+    let limit = MemoryLimit::set(&plan)?;
     let profiler = run::profiler(&plan, live)?;
     let (store, run) = match &args.out {
         Some(directory) => Store::create(directory, &plan, environment)?,
         None => Store::create_unused(&new_directory(&plan, now), &plan, environment)?,
     };
-    Ok(Begun { store, run, ssh, builds, networks, profiler })
+    Ok(Begun { store, run, ssh, builds, networks, profiler, limit })
 }
 
 /// Sets the seed of a plan that has none.

@@ -7,7 +7,7 @@ use crate::{note, print_run};
 use siga_measure::build::{Builds, check_checkout};
 use siga_measure::run::hosts::{self, Host, HostRun};
 use siga_measure::topology::Networks;
-use siga_model::error::Result;
+use siga_model::error::{Error, Result};
 use siga_model::text;
 use siga_plan::place::Place;
 use siga_plan::plan::Plan;
@@ -24,6 +24,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     Builds::refuse(&matrix)?;
     Networks::refuse(&matrix)?;
     check_checkout(&matrix, args.reach.checkout.as_deref())?;
+    if plan.memory_limit.is_some() {
+        return Err(
+            Error::usage("siga limits the memory of a run only on this host").hint("remove --memory-limit or --on")
+        );
+    }
     let ssh = args.reach.of_plan(&plan, &matrix)?;
     let now = SystemTime::now();
     seed(&mut plan, now);

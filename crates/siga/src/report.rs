@@ -2,9 +2,10 @@
 //!
 //! The file is written whole or not at all. An existing file is replaced only if siga wrote it.
 
-use crate::note;
+use crate::{chosen, note};
 use clap::Args;
 use siga_model::error::Result;
+use siga_plan::run_id::RunId;
 use siga_report::html;
 use siga_report::output::Output;
 use siga_results::judge::{self, Comparison};
@@ -24,6 +25,9 @@ pub(crate) struct ReportArgs {
     /// the current directory.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Show only the cells that these run identifiers name, such as 420hss1. Default: all cells.
+    #[arg(long, value_delimiter = ',', value_name = "RUNID,…", conflicts_with = "published", value_parser = crate::parse::<RunId>)]
+    run_id: Vec<RunId>,
 }
 
 /// Writes the report and says where it is.
@@ -31,7 +35,8 @@ pub(crate) fn run(args: &ReportArgs) -> Result<()> {
     let page = if args.published {
         html::published()?
     } else {
-        let runs: Vec<Run> = args.runs.iter().map(|directory| Run::load(directory)).collect::<Result<_>>()?;
+        let mut runs: Vec<Run> = args.runs.iter().map(|directory| Run::load(directory)).collect::<Result<_>>()?;
+        runs.iter_mut().try_for_each(|run| chosen::keep(run, &args.run_id))?;
         html::html(&runs, &comparisons(&runs)?)?
     };
     let mut output = output(args)?;

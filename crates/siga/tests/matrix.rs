@@ -410,6 +410,55 @@ fn two_hundred_pairs_each_get_a_worker_process() {
 }
 
 #[test]
+fn samples_of_the_monitor_are_in_the_run_directory_and_its_reports() {
+    let bench = Bench::new();
+    let axes = "--path vctc-routed-iucv --workload rr-200-1000 --clients 1 --trials 1 --seconds 0.5 --warm-up 0";
+    let ended = bench.run(&format!("run --out run {axes} --interval 100ms --layout zvm")).ok();
+    let lines = std::fs::read_to_string(bench.path("run/monitor.jsonl")).unwrap();
+    let records: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!((4..=5).contains(&records.len()), "{lines}");
+    for name in ["client", "server", "tcpip1", "tcpip2", "tcpip3", "control program"] {
+        let of = |record: &Value| {
+            let processes = record["sample"]["processes"].as_array().unwrap().clone();
+            processes.into_iter().find(|process| process["name"] == name).unwrap()["cpu"]["percent"].as_f64().unwrap()
+        };
+        let used: f64 = records.iter().map(of).sum();
+        assert!(used > 0.0 || name == "control program", "{name} used no CPU time: {lines}");
+    }
+    for out in [ended.out, bench.run("show run --layout zvm").ok().out] {
+        assert!(out.contains("SYSTEM_SUMMARY_BY_TIME (average of"), "{out}");
+        assert!(out.lines().any(|line| line.starts_with("tcpip2 ") && line.split_whitespace().count() == 5), "{out}");
+    }
+    bench.run("report run").ok();
+    assert!(std::fs::read_to_string(bench.path("run/report.html")).unwrap().contains("Utilisation over time"));
+    // A crash leaves an incomplete line, which a resumed run removes.
+    std::fs::write(bench.path("run/monitor.jsonl"), lines.clone() + "{\"cell").unwrap();
+    let resumed = bench.run("run --resume run").ok();
+    assert!(resumed.err.contains("mended") && resumed.err.contains("monitor.jsonl"), "{resumed}");
+    assert_eq!(std::fs::read_to_string(bench.path("run/monitor.jsonl")).unwrap(), lines);
+    assert!(std::fs::read(bench.path("run/skipped.jsonl")).unwrap().is_empty());
+}
+
+#[test]
+fn the_memory_of_a_run_has_a_limit() {
+    let bench = Bench::new();
+    let axes = "--path loopback --workload rr-1-1 --clients 1";
+    let ended = bench.measure(&format!("{axes} --memory-limit 256m"));
+    if ended.err.contains("controller memory of control groups is not available") {
+        println!("skipped, because no control group limits memory here");
+        return;
+    }
+    let ended = ended.ok();
+    let line = ended.err.lines().find(|line| line.starts_with("memory of the run: at most ")).unwrap();
+    assert!(line.ends_with(" MiB of 256 MiB"), "{line}");
+    let plan = std::fs::read_to_string(bench.path("run/plan.toml")).unwrap();
+    assert!(plan.contains("memory_limit = \"256m\""), "{plan}");
+    if let Some(bench) = Bench::unprivileged() {
+        bench.measure(&format!("{axes} --memory-limit 256m")).refused(3, &["--memory-limit", "needs root"]);
+    }
+}
+
+#[test]
 fn a_time_series_follows_each_trial() {
     let bench = Bench::new();
     if !paths_build(&bench) {

@@ -60,6 +60,9 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("run --write x", &["`x` is not a valid size"]),
     ("run --seed 18446744073709551615", &["seed", "9223372036854775807"]),
     ("run --client-cpus zero", &["`zero` is not a list of CPUs"]),
+    ("run --memory-limit much", &["memory_limit", "`much` is not a valid size"]),
+    ("run --memory-limit 63m", &["a memory limit of 66060288 bytes is too small", "67108864"]),
+    ("run --memory-limit 1g --on local", &["limits the memory of a run only on this host"]),
     ("run --wait maybe", &["block, adaptive or poll"]),
     ("run --close both", &["server or client"]),
     ("run --plant client", &["`client` is not a cost that siga can add", "--plant accepts client=US"]),
@@ -86,6 +89,11 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("show tmp --accounting guess", &["profile, subtract or tick"]),
     ("plan --path qdio", &["unknown path `qdio`"]),
     ("published 99", &["99"]),
+    ("published 420hss11", &["did not print the trial 420hss11", "it printed 420hss12"]),
+    ("published 430hss11", &["not a run identifier", "420, 311 or 208"]),
+    ("run zvm430-memory --run-id 420hcb1", &["has no cell of the run identifier 420hcb1", "420hss1, 311hss1"]),
+    ("plan --run-id 420hss1", &["the plan default has no cell", "the plan zvm430-memory has such cells"]),
+    ("plan zvm430-memory --run-id 420hss1,311vss1", &["level 430 over virtual CTC is 208, not 311"]),
     ("doctor --format csv", &["cannot print the format csv", "json"]),
     ("doctor --calibrate --clean", &["cannot be used with"]),
     ("measure", &["measure"]),
@@ -114,6 +122,19 @@ fn plan_prints_the_matrix_its_skipped_cells_and_its_duration() {
     assert!(ended.out.contains("6 cells, 2 rounds of trials, duration: about"), "{ended}");
     assert_eq!(ended.err, "");
     serde_json::from_str::<serde_json::Value>(&bench.run("plan --schema").ok().out).unwrap();
+}
+
+#[test]
+fn run_identifiers_select_cells_of_a_plan() {
+    let bench = Bench::new();
+    let ended = bench.run("plan zvm430-memory --run-id 420hss12,311hsb5,208vrsa").ok();
+    let cells: Vec<&str> = ended.out.lines().filter(|line| line.contains(" mtu ")).collect();
+    let wanted = [
+        "hipersockets-routed-iucv strg-20m mtu 1500 x1 420",
+        "vctc-routed-iucv rr-200-1000 mtu 1500 x10 430",
+        "hipersockets-routed-iucv strg-20m mtu 57344 x5 430",
+    ];
+    assert_eq!(cells, wanted, "{ended}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! A control group with limits for a command (cgroups(7), versions 1 and 2). The process that starts the command is in the group, too, so
-//! that no process of the command begins outside of it.
+//! A control group with limits for a command or a run (cgroups(7), versions 1 and 2). The process that starts the command is in the group,
+//! too, so that no process of the command begins outside of it.
 
 use rustix::fs::{major, minor, stat};
 use serde::{Deserialize, Serialize};
@@ -51,7 +51,7 @@ struct Entered {
 
 /// The control group of a command: one directory in version 2, one for each controller in version 1.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(crate) struct Group {
     entered: Vec<Entered>,
     memory_bytes: Option<u64>,
 }
@@ -87,7 +87,7 @@ impl Drop for EndedFirst {
 
 impl Group {
     /// Makes a group with these limits and moves this process into it.
-    pub(super) fn enter(limits: &Limits, directory: &str) -> Result<Self> {
+    pub(crate) fn enter(limits: &Limits, directory: &str) -> Result<Self> {
         let mut group = Self { entered: Vec::new(), memory_bytes: limits.memory_bytes };
         if let Some(bytes) = limits.memory_bytes {
             let at = group.controller("memory")?;
@@ -120,7 +120,7 @@ impl Group {
     }
 
     /// Returns how many processes the kernel has ended because the group had no memory left.
-    pub(super) fn ended_for_memory(&self) -> u64 {
+    pub(crate) fn ended_for_memory(&self) -> u64 {
         let count = |at: &Entered| {
             let file = of_version(at.version, "memory.oom_control", "memory.events");
             let text = fs::read_to_string(at.directory.join(file)).ok()?;
@@ -130,7 +130,7 @@ impl Group {
     }
 
     /// Returns the largest memory of the group so far, in bytes.
-    pub(super) fn memory_bytes_max(&self) -> Option<u64> {
+    pub(crate) fn memory_bytes_max(&self) -> Option<u64> {
         let most = |at: &Entered| {
             let file = of_version(at.version, "memory.max_usage_in_bytes", "memory.peak");
             fs::read_to_string(at.directory.join(file)).ok()?.trim().parse::<u64>().ok()
@@ -213,13 +213,13 @@ fn of_version<'a>(version: Version, one: &'a str, two: &'a str) -> &'a str {
 fn set(directory: &Path, file: &str, value: &str) -> Result<()> {
     fs::write(directory.join(file), value).map_err(|error| {
         Error::environment(format!("cannot write {value} to {}: {error}", directory.join(file).display()))
-            .hint("to limit a command, siga needs root, or a control group that your user owns")
+            .hint("to limit memory, CPUs or disks, siga needs root, or a control group that your user owns")
     })
 }
 
 fn unavailable(controller: &str, why: &str) -> Error {
     Error::environment(format!("the controller {controller} of control groups is not available: {why}"))
-        .hint("to limit a command, siga needs root, or a control group that your user owns")
+        .hint("to limit memory, CPUs or disks, siga needs root, or a control group that your user owns")
 }
 
 /// Returns the group of this process that has a controller, as a directory. `groups` and `mounts` are the texts of /proc/self/cgroup and

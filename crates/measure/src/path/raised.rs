@@ -26,6 +26,7 @@ use siga_model::topology::PortLink;
 use siga_plan::path::guest::{Attach, NAMES};
 use siga_plan::plan::Plan;
 use siga_plan::spec::GuestSpec;
+use siga_results::monitor::Role as MonitoredRole;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -152,6 +153,21 @@ impl Net {
     /// Returns the names of the client's guest, the router and the server's guest.
     pub(crate) fn names(&self) -> &[String; 3] {
         &self.names
+    }
+
+    /// Returns the network's processes with their names and roles, except those that embed a guest.
+    pub(crate) fn monitored(&self) -> Vec<(String, MonitoredRole, u32)> {
+        let Raised { guests, routers, switches, switch_names, .. } = &self.raised;
+        let roles = [MonitoredRole::Guest, MonitoredRole::Router, MonitoredRole::Guest];
+        let named = guests.iter().zip(self.names.iter().zip(roles));
+        let of_guests = named.filter_map(|(pid, (name, role))| Some((name.clone(), role, (*pid)?)));
+        let of_routers = routers.iter().map(|(name, pid)| (name.to_string(), MonitoredRole::Router, *pid));
+        let of_switches = switches.iter().enumerate().map(|(at, pid)| {
+            let name = switch_names.get(at).map_or_else(|| "switch".to_owned(), ToString::to_string);
+            (name, MonitoredRole::Switch, *pid)
+        });
+        let control = ("control program".to_owned(), MonitoredRole::Control, self.raised.control);
+        of_guests.chain(of_routers).chain(of_switches).chain([control]).collect()
     }
 
     /// Returns the counters of a guest. `guest` is the guest's index in [`NAMES`].

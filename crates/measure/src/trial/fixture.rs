@@ -34,6 +34,7 @@ use siga_plan::plan::Plan;
 use siga_plan::plant::Plant;
 use siga_plan::route::Route;
 use siga_plan::workload::Shape;
+use siga_results::monitor::Role as MonitoredRole;
 use siga_results::record::PathRecord;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -354,6 +355,22 @@ impl Fixture {
             router: (!routers.is_empty()).then_some(routers),
             server: (!self.remote.1).then(|| of(&ends.server, server)),
         }
+    }
+
+    /// Returns the processes of this host that the monitor samples during a trial: client, server, and those of siga's network, each
+    /// with its name. The result is empty if there are too many.
+    pub(super) fn monitored(&self, ends: &Reading) -> Vec<(String, MonitoredRole, u32)> {
+        let ends = [("client", self.remote.0, &ends.client), ("server", self.remote.1, &ends.server)];
+        let of_ends = ends.into_iter().filter(|(_, remote, _)| !remote).flat_map(|(name, _, spent)| {
+            let name = move |at: usize| if at == 0 { name.to_owned() } else { format!("{name} {}", at + 1) };
+            spent.pids.iter().enumerate().map(move |(at, pid)| (name(at), MonitoredRole::Application, *pid))
+        });
+        let of_net = match &self.way {
+            Way::Guests(net) => net.monitored(),
+            Way::Existing(_) | Way::Kernel(_) => Vec::new(),
+        };
+        let all: Vec<_> = of_ends.chain(of_net).collect();
+        if all.len() > limits::SERIES_PROCESSES_MAX { Vec::new() } else { all }
     }
 
     /// Returns what the interfaces of a path over the kernel's network have lost so far. siga reads the drops only on paths that it

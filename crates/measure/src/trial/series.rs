@@ -9,8 +9,10 @@ use crate::agent::protocol::Tick;
 use crate::cpu::host::HostCpu;
 use crate::cpu::process;
 use crate::limits;
+use crate::monitor::Monitor;
 use siga_model::error::{IoContext, Result};
 use siga_plan::matrix::Cell;
+use siga_results::monitor::{MonitorRecord, Reading as MonitorReading, Sample};
 use siga_results::record::{SeriesCpu, SeriesRecord};
 use siga_results::store::SeriesFile;
 use std::io::Write;
@@ -22,6 +24,8 @@ pub struct Series {
     pub interval: Duration,
     /// The file in the run directory.
     pub file: SeriesFile,
+    /// The file of the monitor's samples in the run directory.
+    pub monitor: SeriesFile,
     /// A further output with its name, for example standard output.
     pub copy: Option<(String, Box<dyn Write>)>,
 }
@@ -88,6 +92,8 @@ pub(super) struct Sampler<'a> {
     round: u32,
     pids: Pids,
     before: (Tick, CpuNow),
+    /// The monitor, with its last reading and the number of samples. `None` if there are too many processes.
+    monitor: Option<(Monitor, MonitorReading, u64)>,
 }
 
 impl<'a> Sampler<'a> {
@@ -99,8 +105,14 @@ impl<'a> Sampler<'a> {
         ends: &Reading,
     ) -> Self {
         let pids = fixture.component_pids(ends);
+        let processes = fixture.monitored(ends);
+        let monitor = if processes.is_empty() { None } else { Monitor::of_processes(processes).ok() };
+        let monitor = monitor.and_then(|mut monitor| {
+            let first = monitor.read().ok()?;
+            Some((monitor, first, 0))
+        });
         let before = (Tick::default(), CpuNow::read(&pids));
-        Self { series, cell, round, pids, before }
+        Self { series, cell, round, pids, before, monitor }
     }
 
     /// Returns the length of an interval.
@@ -131,6 +143,17 @@ impl<'a> Sampler<'a> {
             lost: tick.lost.saturating_sub(then.lost),
             cpu_ms: self.before.1.since(&cpu_before),
         };
-        self.series.write(&record)
+        self.series.write(&record)?;
+        self.sample()
+    }
+
+    /// Writes a sample of the monitor.
+    fn sample(&mut self) -> Result<()> {
+        let Some((monitor, before, count)) = &mut self.monitor else { return Ok(()) };
+        let after = monitor.read()?;
+        *count += 1;
+        let sample = Sample::between(before, &after, *count);
+        *before = after;
+        self.series.monitor.add(&MonitorRecord { cell: self.cell.clone(), round: self.round, sample })
     }
 }

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
 
 /// Names of figures that siga measures itself, so that no figure of a command has one of them.
-pub const OWN_NAMES: [&str; 9] =
-    ["rate", "p50", "p99", "streams_rate", "to_server_rate", "to_client_rate", "sent_rate", "loss", "jitter"];
+pub const OWN_NAMES: [&str; 10] =
+    ["rate", "p50", "p99", "streams_rate", "to_server_rate", "to_client_rate", "sent_rate", "loss", "jitter", "itr"];
 /// The longest name of a unit of work, in bytes. Names of figures begin with `cpu_per_` and this name.
 const WORK_BYTES: usize = 20;
 

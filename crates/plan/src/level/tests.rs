@@ -24,6 +24,16 @@ fn shipped_levels_are_sound_and_carry_their_own_names() {
 }
 
 #[test]
+fn the_levels_of_the_report_on_virtual_ctc_differ_in_the_copies_and_have_its_names() {
+    let [older, newer] = ["VM/ESA 2.4.0", "z/VM 3.1.0"].map(|name| Level::load(name).unwrap());
+    assert_eq!((older.name.as_str(), newer.name.as_str()), ("vmesa-2.4.0", "zvm-3.1.0"));
+    let mut guests = older.guests.unwrap();
+    assert!(!guests.features.copy_once && !guests.features.zero_copy);
+    (guests.features.copy_once, guests.features.zero_copy) = (true, true);
+    assert_eq!(Some(guests), newer.guests);
+}
+
+#[test]
 fn a_level_with_a_wrong_value_is_refused_with_a_hint() {
     for text in [
         "name = \"\"",

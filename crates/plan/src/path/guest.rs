@@ -49,6 +49,11 @@ impl Medium {
         self.is_switched() || matches!(self, Self::Vctc | Self::Ctc)
     }
 
+    /// Returns true if the network has frames of the sizes of HiperSockets.
+    pub fn has_frames(self) -> bool {
+        matches!(self, Self::Hipersockets | Self::GuestlanHipers)
+    }
+
     /// Returns true if a switch connects the stations of the network.
     pub fn is_switched(self) -> bool {
         match self {

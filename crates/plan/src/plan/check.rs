@@ -76,6 +76,7 @@ impl Plan {
     pub(super) fn check_settings(&self, matrix: &Matrix) -> Result<()> {
         let routes: Vec<Route> = matrix.cells.iter().map(|cell| cell.path.parse()).collect::<Result<_>>()?;
         self.check_plants(matrix, &routes)?;
+        self.check_findings(matrix)?;
         let existing = |route: &Route| matches!(route, Route::Places(..));
         let default = Reach::default();
         for (what, set) in [

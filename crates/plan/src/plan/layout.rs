@@ -2,6 +2,7 @@
 
 use super::Plan;
 use crate::level::Level;
+use crate::level::frame::Frame;
 use crate::limits;
 use crate::matrix::{Cell, Matrix};
 use crate::path::PathKind;
@@ -70,6 +71,7 @@ impl Plan {
         self.check_commands()?;
         self.cpus()?;
         self.network_cpus()?;
+        self.memory_limit_bytes()?;
         self.exclude.iter().try_for_each(|pick| pick.check(self))?;
         let level_of = |name: &str| {
             named.get(name).copied().ok_or_else(|| Error::usage(format!("the plan does not list level {name}")))
@@ -157,7 +159,7 @@ impl Plan {
         let asked = mtu.or(level.mtu);
         let known = match route {
             Route::Built(kind) => asked.or(kind.mtu_default()).filter(|_| kind.mtu_default().is_some()),
-            Route::Guests(path) => asked.or(Some(path.mtu_default())),
+            Route::Guests(path) => asked.or(level.frame().map(Frame::mtu_max)).or(Some(path.mtu_default())),
             Route::Own(_) | Route::Places(..) => asked,
             Route::Host => {
                 return Err(Error::usage(format!(
@@ -224,6 +226,9 @@ impl Plan {
         };
         if lacks.is_some() {
             return Ok(lacks);
+        }
+        if let Some(reason) = exceeds_frame(asked_mtu, level) {
+            return Ok(Some(reason));
         }
         if self.wait == Waiting::Adaptive && !matches!(route, Route::Guests(_) | Route::Own(_)) {
             return Ok(Some(no_adaptive(route)));
@@ -323,6 +328,15 @@ impl Plan {
             _ => level.foreign_congestion(),
         }
     }
+}
+
+/// Returns why the frames of a level cannot carry an MTU, or `None` if they can.
+fn exceeds_frame(asked_mtu: Option<u32>, level: &Level) -> Option<String> {
+    let (mtu, frame) = asked_mtu.zip(level.frame()).filter(|(mtu, frame)| *mtu > frame.mtu_max())?;
+    let (name, frame, most) = (&level.name, frame.name(), frame.mtu_max());
+    Some(format!(
+        "level {name} has frames of {frame}, which carry an MTU of at most {most} bytes, but the MTU is {mtu}"
+    ))
 }
 
 /// Returns a setting that siga cannot apply between existing places, if there is one. `limits_udp` is true if the cell has an MTU and

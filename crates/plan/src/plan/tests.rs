@@ -250,3 +250,50 @@ fn axes_that_would_take_for_ever_are_refused_at_once() {
     }
     assert_eq!(Plan { paths: long(10_000), ..Plan::default() }.matrix().unwrap().cells.len(), 1);
 }
+
+#[test]
+fn each_size_of_frames_has_an_mtu_of_8_kb_less() {
+    let matrix = Plan::load("frames").unwrap().matrix().unwrap();
+    for (level, mtu) in [("frame-16k", 8_192), ("frame-24k", 16_384), ("frame-40k", 32_768), ("frame-64k", 57_344)] {
+        let own: Vec<_> = matrix.cells.iter().filter(|cell| cell.level == level).collect();
+        assert!(own.len() == 6 && own.iter().all(|cell| cell.mtu == Some(mtu)), "{level}: {own:?}");
+    }
+    let text =
+        |path: &str, mtu: &str| format!("paths = [\"{path}\", \"vctc\"]\nlevels = [\"frame-16k\", \"430\"]\n{mtu}");
+    let skipped = |path: &str, mtu: &str| plan(&text(path, mtu)).matrix().unwrap().skipped;
+    assert_eq!(skipped("hipersockets", "mtus = [8192]").len(), 1, "the virtual CTC has no frames");
+    let refused = skipped("guestlan-hipers", "mtus = [8193]");
+    assert!(refused[0].1.contains("frames of 16K, which carry an MTU of at most 8192 bytes"), "{refused:?}");
+    let spec = crate::spec::GuestSpec {
+        path: "hipersockets".parse().unwrap(),
+        mtu: 8_192,
+        ipv6: false,
+        wait: Waiting::Block,
+        guests: Level::load("frame-16k").unwrap().guests.unwrap(),
+        link: None,
+        applications: 1,
+    };
+    assert!(spec.topology().contains("type = \"hipersockets\"\nframe = \"16K\""), "{}", spec.topology());
+}
+
+#[test]
+fn a_finding_that_no_cell_can_decide_is_refused() {
+    let text = |finding: &str| {
+        format!(
+            "paths = [\"vctc\"]\nlevels = [\"420\", \"430\"]\n[[finding]]\nid = \"x\"\nsays = \"X.\"\nfigure = \"rate\"\n{finding}"
+        )
+    };
+    plan(&text("level = \"430\"\nbase = \"420\"\nabove = 1.0")).matrix().unwrap();
+    for (finding, part) in [
+        ("level = \"430\"\nbase = \"420\"", "needs the bound"),
+        ("level = \"430\"\nbase = \"420\"\nabove = -1.0", "a number above 0"),
+        ("level = \"430\"\nbase = \"420\"\nabove = 2.0\nbelow = 1.0", "no ratio is above 2 and below 1"),
+        ("level = \"430\"\nbase = \"430\"\nabove = 2.0", "compares a level with itself"),
+        ("level = \"430\"\nbase = \"reno\"\nabove = 2.0", "no cell of the finding at level reno"),
+        ("level = \"430\"\nbase = \"420\"\nabove = 2.0\nclients = [7]", "no cell of the finding at level 430"),
+        ("level = \"430\"\nbase = \"420\"\nabove = 2.0\nworkloads = [\"x\"]", "unknown workload"),
+    ] {
+        let error = plan(&text(finding)).matrix().unwrap_err().to_string();
+        assert!(error.contains(part), "{finding}: {error}");
+    }
+}

@@ -28,6 +28,21 @@ pub(super) fn section(shown: &[ShownRun<'_>]) -> Option<Markup> {
     })
 }
 
+/// Returns the section on the findings that plans state; `None` if no plan states any.
+pub(super) fn of_plans(shown: &[ShownRun<'_>]) -> Option<Markup> {
+    let any = shown.iter().any(|one| !one.repeat.of_plan.is_empty());
+    any.then(|| {
+        html! {
+            p class="soft" { "The statements of the plan about its levels, and whether each holds in this run." }
+            @for one in shown {
+                @if shown.len() > 1 && !one.repeat.of_plan.is_empty() { h3 { (one.name) } }
+                @for finding in &one.repeat.of_plan { (of_finding(finding, one)) }
+            }
+            p class="note" { (RULE) }
+        }
+    })
+}
+
 fn of_run(shown: &ShownRun<'_>) -> Markup {
     let (judged, unmeasured) = measured(&shown.repeat);
     let row = |one: &&CheckedFinding| {

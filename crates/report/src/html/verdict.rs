@@ -5,7 +5,7 @@ use super::ShownRun;
 use super::page::{Section, heads, table};
 use super::plot::micro;
 use crate::answer;
-use crate::verdicts::{EXPLORATORY, cell_name, how, mark, pair_name, probability, ratio, sentences, summary};
+use crate::verdicts::{EXPLORATORY, ITR, cell_name, how, mark, pair_name, probability, ratio, sentences, summary};
 use crate::why::{self, Explained};
 use crate::words::{capital, headline, in_interval, noise_floor, number, ratio_text};
 use crate::worth;
@@ -14,7 +14,7 @@ use siga_model::text;
 use siga_plan::work::Work;
 use siga_results::environment::EMULATED_FIGURES;
 use siga_results::judge::why::Why;
-use siga_results::judge::{Answers, Comparison, Metric, Mode, Part, Row, Subject, Verdict};
+use siga_results::judge::{Answers, Comparison, Metric, Mode, Part, Row, Subject, Verdict, with_itr};
 use siga_results::store::Run;
 
 /// Returns the banners at the top of the page. They name the runs on emulated machines, the smoke runs, which only show that
@@ -212,7 +212,7 @@ pub(super) fn table_of(comparison: &Comparison, explained: Option<&Explained>) -
         "trials",
         "verdict",
     ]);
-    let rows: Vec<_> = comparison.rows.iter().map(|row| cells(comparison, row)).collect();
+    let rows: Vec<_> = with_itr(&comparison.rows).iter().map(|row| cells(comparison, row)).collect();
     html! {
         h3 { "Comparison: " (comparison.new) " against " (comparison.base) }
         @if rows.len() > OPEN_ROWS_MAX {
@@ -220,6 +220,7 @@ pub(super) fn table_of(comparison: &Comparison, explained: Option<&Explained>) -
         } @else if !rows.is_empty() {
             (table(&head, &rows, 2..10))
         }
+        @if comparison.rows.iter().any(|row| row.metric == Metric::TOTAL) { p class="note" { (ITR) } }
         @if comparison.rows.iter().any(|row| !row.metric.is_main()) { p class="note" { (EXPLORATORY) } }
         @if let Some((all, _)) = explained {
             @for explained in all { (functions(comparison, explained)) }
@@ -315,6 +316,7 @@ pub(super) fn metric(metric: &Metric) -> &str {
         Metric::Sent => "sent",
         Metric::Loss => "loss",
         Metric::Jitter => "jitter",
+        Metric::Itr => "ITR",
         Metric::Cpu(part, mode) => match (part, mode) {
             (Part::Total, Mode::All) => "CPU",
             (Part::Total, Mode::Virtual) => "virtual CPU",

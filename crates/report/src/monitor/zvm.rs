@@ -64,6 +64,14 @@ impl Users {
         }
     }
 
+    /// Returns each user with its CPU seconds: name, total, virtual.
+    pub(crate) fn rows(&self) -> Vec<[String; 3]> {
+        let row = |user: &User| {
+            [text::name(&user.name), format!("{:.3}", user.total_ms / 1e3), format!("{:.3}", user.virtual_ms / 1e3)]
+        };
+        self.all.iter().map(row).collect()
+    }
+
     /// Returns USER_RESOURCE_UTILIZATION.
     pub fn text(&self) -> String {
         let mut text = format!(

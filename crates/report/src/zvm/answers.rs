@@ -88,7 +88,7 @@ pub(crate) fn answer(judged: &CheckedFinding) -> &'static str {
     match (judged.finding.from, judged.verdict) {
         (Origin::Siga, FindingVerdict::Holds) => "yes",
         (Origin::Siga, FindingVerdict::DoesNotHold) => "no",
-        (Origin::Siga | Origin::Text | Origin::Tables, verdict) => verdict.name(),
+        (Origin::Siga | Origin::Text | Origin::Tables | Origin::Plan, verdict) => verdict.name(),
     }
 }
 
@@ -98,16 +98,57 @@ pub(crate) fn origin(origin: Origin) -> &'static str {
         Origin::Text => "the report's text",
         Origin::Tables => "the report's tables",
         Origin::Siga => "siga's own question",
+        Origin::Plan => "the plan",
     }
 }
 
-/// Returns, in words, how many cases support the finding, how many contradict it, and how many decide nothing.
+/// Returns, in words, what the finding was judged on, then how many cases support the finding, how many contradict it, and how many
+/// decide nothing.
 pub(crate) fn tally(judged: &CheckedFinding) -> String {
     let [for_it, against, open] = ["for", "against", "open"].map(|way| judged.count(way));
     format!(
-        "{for_it} of {} cases support the finding, {against} contradict it, and {open} are undecided",
+        "{}: {for_it} of {} cases support the finding, {against} contradict it, and {open} are undecided",
+        judged_on(judged),
         judged.cases.len()
     )
+}
+
+/// Returns, in words, what a finding was judged on: "Judged on 2 of 5 connectivities (HiperSockets, virtual CTC)" if it is about all
+/// connectivities of the report, otherwise the number of its cases that were measured.
+pub(crate) fn judged_on(judged: &CheckedFinding) -> String {
+    let measured = || judged.cases.iter().filter(|case| case.measured.is_some());
+    let mut names: Vec<&str> = Vec::new();
+    for name in measured().filter_map(|case| case.connectivity.as_deref()) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let all = judged.connectivities;
+    if all > 1 {
+        let list = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
+        return format!("Judged on {} of {all} connectivities{list}", names.len());
+    }
+    format!("Judged on {} of {} cases", measured().count(), judged.cases.len())
+}
+
+/// Returns the findings of the run's plan as lines of text, each with what it was judged on; an empty string if the plan has none.
+pub(crate) fn plan_text(repeat: &Repeat) -> String {
+    let mut out = String::new();
+    if repeat.of_plan.is_empty() {
+        return out;
+    }
+    let _ = writeln!(out, "\nFindings of the plan\n");
+    for one in &repeat.of_plan {
+        wrap(&mut out, "", &format!("{}: {}", answer(one).to_uppercase(), name(&one.finding.says)));
+        let id = name(&one.finding.id);
+        wrap(&mut out, "  ", &format!("{id} ({}). {}.", looked_at(&one.finding), tally(one)));
+        for row in one.cases.iter().map(case) {
+            let [place, speaks, _, measured, interval, trials] = row;
+            let ratio = format!("{place}: {speaks}; ratio {measured}, 95% interval {interval}, {trials} trials");
+            wrap(&mut out, "    ", &ratio);
+        }
+    }
+    out
 }
 
 /// Returns, in words, the name of the figure that a finding is about, and the bounds with which the finding compares it.
@@ -200,6 +241,7 @@ pub(crate) fn json(reduced: &Reduced, repeat: &Repeat) -> Vec<Value> {
             "above": finding.above,
             "below": finding.below,
             "verdict": judged.verdict.name(),
+            "judged_on": judged_on(judged),
             "for": judged.count("for"),
             "against": judged.count("against"),
             "open": judged.count("open"),
@@ -207,7 +249,7 @@ pub(crate) fn json(reduced: &Reduced, repeat: &Repeat) -> Vec<Value> {
             "cases": judged.cases.iter().map(case_json).collect::<Vec<_>>(),
         })
     };
-    repeat.judged.iter().map(one).collect()
+    repeat.judged.iter().chain(&repeat.of_plan).map(one).collect()
 }
 
 fn case_json(case: &CheckedCase) -> Value {

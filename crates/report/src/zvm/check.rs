@@ -9,13 +9,14 @@
 //!   finding (Benjamini and Hochberg).
 
 use super::findings::{Case, Finding, LEVELS, Term, findings};
-use super::pairs::{Location, Pair};
-use super::published::{PublishedTable, metric};
+use super::pairs::{Location, Pair, of_levels};
+use super::published::{PublishedTable, connectivity_of, metric};
 use siga_model::error::Result;
 use siga_plan::matrix::Cell;
 use siga_plan::path::guest::Attach;
 use siga_plan::path::guest::GuestPath;
-use siga_results::judge::{Judgement, LEVEL};
+use siga_plan::plan::finding as plan;
+use siga_results::judge::{Figures, Judgement, LEVEL};
 use siga_results::record::Slot;
 use siga_results::stats::adjust::benjamini_hochberg;
 use siga_results::store::Run;
@@ -31,6 +32,8 @@ pub(crate) struct CheckedFinding {
     pub(crate) verdict: FindingVerdict,
     /// All cases of the finding.
     pub(crate) cases: Vec<CheckedCase>,
+    /// Number of connectivities that the finding is about: all of the report's if it covers several of them, otherwise 1.
+    pub(crate) connectivities: usize,
 }
 
 /// Whether a finding holds in a run.
@@ -69,6 +72,8 @@ pub(crate) struct CheckedCase {
     /// The pairs of cells from which the case was measured, as indices in [`Repeat::pairs`](super::repeat::Repeat). If the case
     /// is a quotient, the pair of its numerator comes first.
     pub(crate) pairs: Vec<usize>,
+    /// The connectivity that the case is about, as the report names it; `None` if the report does not have it.
+    pub(crate) connectivity: Option<String>,
 }
 
 /// Whether a case supports its finding, contradicts it, or decides nothing.
@@ -129,9 +134,49 @@ pub(super) fn judge(
             finding.cases().iter().map(|case| places.draft(case)).collect()
         };
         let cases = speak(&finding, drafts, run.plan.smoke);
-        CheckedFinding { verdict: verdict(&cases), finding, cases }
+        let connectivities = connectivities(&cases, published);
+        CheckedFinding { verdict: verdict(&cases), finding, cases, connectivities }
     };
     Ok(findings()?.into_iter().map(one).collect())
+}
+
+/// Returns the number of connectivities that a finding with these cases is about.
+fn connectivities(cases: &[CheckedCase], published: &[PublishedTable]) -> usize {
+    let own: HashSet<&str> = cases.iter().filter_map(|case| case.connectivity.as_deref()).collect();
+    if own.len() < 2 {
+        return 1;
+    }
+    // The tables of the report on file transfers have no numbers, but names.
+    let of_report = published.iter().filter(|table| table.id.parse::<u32>().is_ok());
+    of_report.map(PublishedTable::connectivity).collect::<HashSet<_>>().len()
+}
+
+/// Checks the findings of the run's plan. Each is about the ratio of two levels, in every cell that was measured at both.
+pub(super) fn judge_plan(
+    run: &Run,
+    reduced: &Reduced,
+    published: &[PublishedTable],
+    figures: &Figures<'_>,
+) -> Result<Vec<CheckedFinding>> {
+    let one = |stated: &plan::Finding| {
+        let row = match stated.figure {
+            plan::FindingFigure::Rate => "rate",
+            plan::FindingFigure::Cpu => "cpu",
+        };
+        let pairs = of_levels(run, reduced, figures, published, [stated.base.as_str(), stated.level.as_str()])?;
+        let draft = |pair: &Pair| Draft {
+            name: place(&pair.cell, None),
+            published: None,
+            logs: values(pair, row, None).map(|values| values.values().map(|value| value.ln()).collect()),
+            pairs: Vec::new(),
+            connectivity: None,
+        };
+        let drafts = pairs.iter().filter(|pair| stated.is_about(&pair.cell)).map(draft).collect();
+        let finding = Finding::of_plan(stated, row);
+        let cases = speak(&finding, drafts, run.plan.smoke);
+        Ok(CheckedFinding { verdict: verdict(&cases), finding, cases, connectivities: 1 })
+    };
+    run.plan.finding.iter().map(one).collect()
 }
 
 /// Returns the cells with a router that were planned for 420 or 430, but not measured at both levels. The
@@ -151,7 +196,8 @@ fn halves(reduced: &Reduced, pairs: &[Pair]) -> Vec<Cell> {
 
 fn half(cell: &Cell) -> Draft {
     let logs = Err("this run did not measure both levels".to_owned());
-    Draft { name: place(cell, None), published: None, logs, pairs: Vec::new() }
+    let connectivity = connectivity_of(cell).map(str::to_owned);
+    Draft { name: place(cell, None), published: None, logs, pairs: Vec::new(), connectivity }
 }
 
 fn verdict(cases: &[CheckedCase]) -> FindingVerdict {
@@ -171,6 +217,7 @@ struct Draft {
     /// The logarithms of the case's measured figures, one for each round, or the reason why there are none.
     logs: std::result::Result<Vec<f64>, String>,
     pairs: Vec<usize>,
+    connectivity: Option<String>,
 }
 
 /// The sources of a case's figures: the published tables, and the pairs of cells that were measured at both levels.
@@ -196,6 +243,7 @@ impl Places<'_> {
             published: pair.printed(self.published, &row).map(|printed| printed[level.unwrap_or(LEVELS.len())]),
             logs: values(pair, &finding.row, *level).map(|values| values.values().map(|value| value.ln()).collect()),
             pairs: vec![at],
+            connectivity: connectivity_of(&pair.cell).map(str::to_owned),
         };
         finding.levels().iter().map(one).collect()
     }
@@ -204,7 +252,15 @@ impl Places<'_> {
         let terms = || [Some(&case.top), case.bottom.as_ref()].into_iter().flatten();
         let mut pairs: Vec<usize> = terms().filter_map(|term| self.at(term)).collect();
         pairs.dedup();
-        Draft { name: case.name(), published: case.published(self.published), logs: self.logs(case), pairs }
+        let table = self.published.iter().find(|table| table.id == case.top.table);
+        let connectivity = table.map(|table| table.connectivity().to_owned());
+        Draft {
+            name: case.name(),
+            published: case.published(self.published),
+            logs: self.logs(case),
+            pairs,
+            connectivity,
+        }
     }
 
     fn logs(&self, case: &Case) -> std::result::Result<Vec<f64>, String> {
@@ -301,7 +357,8 @@ fn speak(finding: &Finding, drafts: Vec<Draft>, smoke: bool) -> Vec<CheckedCase>
                 }
             }
         };
-        CheckedCase { name: draft.name, published: draft.published, measured, speaks, pairs: draft.pairs }
+        let Draft { name, published, pairs, connectivity, .. } = draft;
+        CheckedCase { name, published, measured, speaks, pairs, connectivity }
     };
     located.into_iter().map(one).collect()
 }

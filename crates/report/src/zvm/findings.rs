@@ -55,6 +55,8 @@ pub(crate) enum Origin {
     Tables,
     /// The finding is a question that siga asks, not a statement of the report.
     Siga,
+    /// The run's plan states the finding. It is about the ratio of two levels of the plan.
+    Plan,
 }
 
 impl Origin {
@@ -64,6 +66,7 @@ impl Origin {
             Self::Text => "text",
             Self::Tables => "tables",
             Self::Siga => "siga",
+            Self::Plan => "plan",
         }
     }
 }
@@ -115,6 +118,22 @@ pub(crate) struct Term {
 }
 
 impl Finding {
+    /// Returns a finding that a plan states. `row` is the row of its figure.
+    pub(crate) fn of_plan(stated: &siga_plan::plan::finding::Finding, row: &str) -> Self {
+        Self {
+            id: stated.id.clone(),
+            says: stated.says.clone(),
+            from: Origin::Plan,
+            figure: Figure::Ratio,
+            row: row.to_owned(),
+            tables: Vec::new(),
+            clients: Vec::new(),
+            over: Over::default(),
+            above: stated.above,
+            below: stated.below,
+        }
+    }
+
     /// Returns the cases of a finding that names tables. If the finding names none, it is about every cell of a run, so the
     /// result is empty.
     pub(crate) fn cases(&self) -> Vec<Case> {

@@ -11,6 +11,7 @@ use siga_model::error::{Error, Result};
 use siga_plan::matrix::Cell;
 use siga_plan::path::guest::GuestPath;
 use siga_plan::path::guest::Medium;
+use siga_plan::run_id::RunId;
 use siga_plan::workload::Unit;
 
 pub(crate) use layout::align;
@@ -21,10 +22,11 @@ mod layout;
 /// Returns one of the published tables. If `table` is `None`, returns the list of all tables.
 ///
 /// `table` is `1` to `18` for a table of the report on levels 420 and 430. It is `vctc-1` or `vctc-2` for a table of the report
-/// on channel-to-channel devices.
+/// on channel-to-channel devices. It can also be a run identifier such as `420hss12`: then the result has only this run, the run at
+/// the other level, and their ratios.
 ///
 /// # Errors
-/// Returns an error of kind `Usage` if there is no such table.
+/// Returns an error of kind `Usage` if there is no such table or run.
 pub fn render(table: Option<&str>, format: Format) -> Result<String> {
     let tables = data::tables()?;
     let Some(id) = table else {
@@ -32,8 +34,31 @@ pub fn render(table: Option<&str>, format: Format) -> Result<String> {
     };
     match tables.iter().find(|table| table.id == id) {
         Some(table) => Ok(layout::table(table, format)),
+        None if is_like_a_run(id) => Ok(layout::table(&of_run(id.parse()?, &tables)?, format)),
         None => Err(unknown(id, &tables)),
     }
+}
+
+/// Returns true if a text is longer than the number of a table and begins like a run identifier, with a digit.
+fn is_like_a_run(text: &str) -> bool {
+    text.len() > 2 && text.starts_with(|first: char| first.is_ascii_digit())
+}
+
+/// Returns the part of a table that has the run with this identifier.
+fn of_run(id: RunId, tables: &[Table]) -> Result<Table> {
+    let is_here = |runid: &str| runid.parse::<RunId>().is_ok_and(|printed| printed.of_cell() == id.of_cell());
+    for table in tables {
+        for pair in &table.pairs {
+            let Some(run) = [&pair.base, &pair.changed].into_iter().find(|run| is_here(&run.runid)) else { continue };
+            if id.trial().is_some() && id.to_string() != run.runid {
+                return Err(Error::usage(format!("z/VM's report did not print the trial {id}"))
+                    .hint(format!("of the trials of this cell, it printed {}", run.runid)));
+            }
+            return Ok(table.only(|other| other.base.runid == pair.base.runid));
+        }
+    }
+    Err(Error::usage(format!("z/VM's report printed no run {id}"))
+        .hint("`siga published` lists the tables; each of them prints the identifiers of its runs"))
 }
 
 /// A published table with its regenerated figures: the figures that `reduce` computes from the raw counters.
@@ -66,6 +91,11 @@ impl PublishedTable {
         self.metrics.iter().find(|(name, _)| name == metric)?.1.get(at).copied()
     }
 
+    /// Returns the connectivity that the table is about.
+    pub(crate) fn connectivity(&self) -> &str {
+        &self.measured[0]
+    }
+
     /// Returns the unit that the table's rates count: megabytes for streams, otherwise transactions.
     pub(crate) fn unit(&self) -> Unit {
         let is_stream = self.metrics.iter().any(|(name, _)| *name == metric("rate", Unit::Megabyte));
@@ -74,13 +104,7 @@ impl PublishedTable {
 
     /// Returns true if the table is about the connectivity, workload and MTU of this cell.
     pub(crate) fn shows(&self, cell: &Cell) -> bool {
-        let connectivity = match cell.path.parse::<GuestPath>() {
-            // In all published tables, a router is between the two ends. So a path without a router corresponds to no table.
-            Ok(GuestPath { medium: Medium::Hipersockets, routed: true, .. }) => "HiperSockets",
-            Ok(GuestPath { medium: Medium::Vctc, routed: true, .. }) => "virtual CTC",
-            Ok(GuestPath { medium: Medium::GuestlanHipers, routed: true, .. }) => "Guest LAN type HiperSockets",
-            Ok(GuestPath { .. }) | Err(_) => return false,
-        };
+        let Some(connectivity) = connectivity_of(cell) else { return false };
         let workload = match cell.workload.to_string().as_str() {
             "strg-20m" => "Streaming",
             "crr-64-8k" => "CRR",
@@ -90,6 +114,17 @@ impl PublishedTable {
         let mtu = cell.mtu.map(|mtu| mtu.to_string());
         let own = [Some(connectivity), Some(workload), mtu.as_deref()];
         own.iter().zip(&self.measured).all(|(own, printed)| *own == Some(printed.as_str()))
+    }
+}
+
+/// Returns the connectivity of a cell as the published tables name it; `None` if they do not have it.
+pub(crate) fn connectivity_of(cell: &Cell) -> Option<&'static str> {
+    match cell.path.parse::<GuestPath>() {
+        // In all published tables, a router is between the two ends. So a path without a router corresponds to no table.
+        Ok(GuestPath { medium: Medium::Hipersockets, routed: true, .. }) => Some("HiperSockets"),
+        Ok(GuestPath { medium: Medium::Vctc, routed: true, .. }) => Some("virtual CTC"),
+        Ok(GuestPath { medium: Medium::GuestlanHipers, routed: true, .. }) => Some("Guest LAN type HiperSockets"),
+        Ok(GuestPath { .. }) | Err(_) => None,
     }
 }
 
@@ -311,6 +346,34 @@ Note: binary FTP get of a 10M file to /dev/null; ";
             for row in rows {
                 assert_eq!(row.matches('|').count(), columns + 1, "{row}");
             }
+        }
+    }
+
+    #[test]
+    fn a_run_identifier_selects_the_columns_of_its_pair() {
+        for id in ["420gss52", "311gss53", "420gss5"] {
+            let text = rendered(Some(id), Format::Text);
+            let start = "\
+Table 5. Guest LAN HIPER - Streaming 1500
+
+Number of clients          05        05     05
+runid                420gss52  311gss53
+TCPIP level               420       430  ratio
+
+MB/sec                  24.82     44.11   1.78
+";
+            assert!(text.starts_with(start), "{text}");
+            assert_eq!(json(Some(id))["rows"].as_array().unwrap().len(), 13 * 2);
+        }
+        for (id, part) in [
+            ("420gss51", "it printed 420gss52"),
+            ("420hcb1", "printed no run 420hcb1"),
+            ("430gss52", "it must begin with the level"),
+            ("420gss", "the number of clients"),
+        ] {
+            let error = render(Some(id), Format::Text).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Usage);
+            assert!(error.to_string().contains(part), "{error}");
         }
     }
 

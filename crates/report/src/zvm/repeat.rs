@@ -20,6 +20,8 @@ pub(crate) struct Repeat {
     pub(crate) pairs: Vec<Pair>,
     /// The checked findings; empty if the run did not measure both 420 and 430.
     pub(crate) judged: Vec<CheckedFinding>,
+    /// The checked findings of the run's plan.
+    pub(crate) of_plan: Vec<CheckedFinding>,
 }
 
 impl Repeat {
@@ -30,7 +32,7 @@ impl Repeat {
         let levels = levels(run, reduced);
         let comparable = |(_, others): &(&&str, &[&str])| !others.is_empty() && !run.environment.is_emulated();
         let Some((base, others)) = levels.split_first().filter(comparable) else {
-            return Ok(Self { published: Vec::new(), pairs: Vec::new(), judged: Vec::new() });
+            return Ok(Self { published: Vec::new(), pairs: Vec::new(), judged: Vec::new(), of_plan: Vec::new() });
         };
         let published = shown()?;
         let figures = Figures::new(run, method);
@@ -39,7 +41,8 @@ impl Repeat {
             pairs.extend(of_levels(run, reduced, &figures, &published, [base, new])?);
         }
         let judged = check::judge(run, reduced, &published, &pairs)?;
-        Ok(Self { published, pairs, judged })
+        let of_plan = check::judge_plan(run, reduced, &published, &figures)?;
+        Ok(Self { published, pairs, judged, of_plan })
     }
 
     /// Returns the pair in which `new` is the cell of the other level; `None` for a cell of the base level.

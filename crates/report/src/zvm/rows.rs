@@ -14,7 +14,7 @@ use siga_plan::workload::Unit;
 use siga_results::judge::{Figures, Metric, Mode, Part};
 use siga_results::record::{Slot, TrialRecord};
 use siga_results::reduce::{self, Blocks, CpuTime, Figure, RawCounters, reduce};
-use siga_results::summary::{Component, Cpu, Summary, by_processes};
+use siga_results::summary::{Component, Cpu, Summary, by_processes, itr};
 use std::collections::BTreeMap;
 
 /// The figures of a cell: for each row, the values of the sound trials by slot (session and round).
@@ -82,11 +82,18 @@ fn beyond(summary: &Summary) -> Vec<Figure<f64>> {
         let all = [("", summary.cpu.total)].into_iter().chain(parts.into_iter().filter(|(_, part)| part.wait > 0.0));
         rows.extend(all.map(|(name, part)| figure(named(&wait(name), unit), &per_unit, part.wait)));
     }
+    let rate = itr(summary.cpu.total.total);
+    rows.extend(rate.map(|rate| figure(itr_row(unit), unit.itr_name(), rate)));
     rows.push(figure("elapsed_sec".to_owned(), "sec", summary.median.elapsed_ns as f64 / 1e9));
     for (name, value) in [("p50_us", summary.latency.p50), ("p99_us", summary.latency.p99)] {
         rows.extend(value.map(|value| figure(name.to_owned(), "us", value)));
     }
     rows
+}
+
+/// Returns the name of the row with the internal throughput rate: `itr_trans/CPUsec`.
+fn itr_row(unit: Unit) -> String {
+    format!("itr_{}", unit.itr_name().replace(' ', ""))
 }
 
 fn wait(component: &str) -> String {
@@ -184,6 +191,7 @@ fn row(metric: Metric, [client, router, server]: [&str; 3], unit: Unit) -> Strin
         Metric::Sent => named("sent_rate", unit),
         Metric::Loss => "loss".to_owned(),
         Metric::Jitter => "jitter_us".to_owned(),
+        Metric::Itr => itr_row(unit),
         Metric::Cpu(Part::Total, Mode::All) => named("cpu", unit),
         Metric::Cpu(Part::Total, Mode::Virtual) => named("emul", unit),
         Metric::Cpu(Part::Total, Mode::Cp) => named("cp", unit),

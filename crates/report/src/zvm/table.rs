@@ -12,6 +12,7 @@ use crate::table::mark;
 use crate::words::grouped;
 use siga_model::error::Result;
 use siga_model::text::name;
+use siga_plan::run_id::RunId;
 use siga_results::environment::EMULATED_FIGURES;
 use siga_results::reduce::Blocks;
 use siga_results::store::Run;
@@ -126,12 +127,19 @@ impl<'a> Table<'a> {
             std::iter::once(title.to_owned()).chain(columns).collect::<Vec<_>>()
         };
         let clients = |cell: &Column<'_>| [0; 3].map(|_| format!("{:02}", cell.summary.cell.clients));
-        // The number of the median trial's round, from 1. It corresponds to the run id in a published table, which ends in the
-        // number of the trial.
+        // The number of the median trial's round, from 1. A run identifier ends in this number.
         let trial =
             |cell: &Column<'_>| [cell.summary.median.round.saturating_add(1).to_string(), String::new(), String::new()];
         let level = |cell: &Column<'_>| [name(&cell.summary.cell.level), "ratio".into(), "published".into()];
-        let mut grid = vec![head("Number of clients", &clients), head("trial", &trial), head("level", &level)];
+        let runid = |cell: &Column<'_>| {
+            let id = RunId::of(&cell.summary.cell);
+            let id = id.map(|id| id.with_trial(cell.summary.median.round.saturating_add(1)).to_string());
+            [id.unwrap_or_default(), String::new(), String::new()]
+        };
+        let has_ids = self.cells.iter().any(|cell| RunId::of(&cell.summary.cell).is_some());
+        let mut grid = vec![head("Number of clients", &clients)];
+        grid.extend(has_ids.then(|| head("runid", &runid)));
+        grid.extend([head("trial", &trial), head("level", &level)]);
         for block in self.rows.iter().filter(|block| !block.is_empty()) {
             grid.push(Vec::new());
             for row in block {
@@ -241,6 +249,7 @@ mod tests {
     use crate::data;
     use crate::zvm::repeat::tests::{at_430, dearer_router, like_tables, repeated};
     use serde_json::Value;
+    use siga_plan::plan::finding::{Finding, FindingFigure};
     use siga_results::judge::Judged;
 
     fn shown(run: &Run) -> String {
@@ -261,7 +270,7 @@ mod tests {
 Table 1. hipersockets-routed-iucv - strg-20m 1500
 Published: Table 1. HiperSockets - Streaming 1500
 
-Number of clients               01       01     01         01       05       05     05         05       10       10     10         10
+Number of clients                01        01     01         01        05        05     05         05        10        10     10         10
 ";
         assert!(text.starts_with(expected), "{text}");
         let first = "Table 1. hipersockets";
@@ -321,7 +330,8 @@ Number of clients               01       01     01         01       05       05 
         let own = own.split_once("\n\n    case").unwrap();
         let why = own.0.split_whitespace().collect::<Vec<_>>().join(" ");
         for part in [
-            "20 of 21 cases support the finding, 1 contradict it, and 0 are undecided.",
+            "Judged on 2 of 5 connectivities (HiperSockets, virtual CTC): 20 of 21 cases support the finding, 1 contradict it, and 0 \
+             are undecided.",
             "published 0.29 to 0.80 for the same cases.",
             "Farthest outside: hipersockets-routed-iucv rr-200-1000 mtu 1500 x10.",
             // The tables print 0.19 and 0.10 ms per transaction; 0.20 ms of CP time were added. The run has a hundred times as
@@ -337,6 +347,79 @@ Number of clients               01       01     01         01       05       05 
         assert!(cells[2].starts_with("1.5") && cells.last() == Some(&"12"), "{case}");
         assert!(text.contains("\nHOLDS: Throughput is higher at 430"), "{text}");
     }
+
+    #[test]
+    fn a_run_of_the_report_has_run_identifiers_and_internal_throughput_rates() {
+        let run = like_tables(2);
+        let text = shown(&run);
+        let first = "Table 1. hipersockets";
+        let ids = row(&text, first, "runid");
+        assert!(ids.len() == 6 && ids[0].starts_with("420hss1") && ids[5].starts_with("311hssa"), "{ids:?}");
+        for (id, trial) in ids.iter().zip(row(&text, first, "trial")) {
+            assert_eq!(&id[7..], trial, "{ids:?}");
+        }
+        let number = |name: &str, at: usize| row(&text, first, name)[at].parse::<f64>().unwrap();
+        // CPU time in milliseconds per megabyte, and megabytes per second of CPU time.
+        for at in [0, 1] {
+            let product = number("cpu_msec/MB", at) * number("itr_MB/CPUsec", at);
+            assert!((990.0..1_010.0).contains(&product), "{product}");
+        }
+        let ratio = number("itr_MB/CPUsec", 2) * number("cpu_msec/MB", 2);
+        assert!((0.97..1.03).contains(&ratio), "{ratio}");
+        let json: Value =
+            serde_json::from_str(&crate::render(&run, crate::Format::Json, crate::Layout::Plain, None).unwrap())
+                .unwrap();
+        let cell = &json["cells"][0];
+        assert_eq!((&cell["runid"], &cell["itr_unit"]), (&"420hss1".into(), &"MB/CPU sec".into()), "{cell:#}");
+        let itr = cell["itr"].as_f64().unwrap();
+        assert!((itr * cell["cpu"]["total"].as_f64().unwrap() / 1e3 - 1.0).abs() < 1e-9, "{cell:#}");
+        assert!(cell["itr_mean"]["low"].as_f64().unwrap() <= cell["itr_mean"]["high"].as_f64().unwrap());
+        let compared = json["comparisons"][0]["cells"].as_array().unwrap();
+        assert!(compared.iter().any(|one| one["metric"] == "itr" && one["role"] == "derived"), "{compared:#?}");
+    }
+
+    #[test]
+    fn a_finding_of_the_plan_is_judged_in_every_cell_that_it_is_about() {
+        let mut run = like_tables(12);
+        let finding = |id: &str, figure, above, below| Finding {
+            id: id.to_owned(),
+            says: "The newer level is better.".to_owned(),
+            figure,
+            level: "430".to_owned(),
+            base: "420".to_owned(),
+            workloads: vec!["rr-200-1000".to_owned()],
+            clients: vec![1, 10],
+            above,
+            below,
+        };
+        run.plan.finding = vec![
+            finding("more", FindingFigure::Rate, Some(1.0), None),
+            finding("hardly-less", FindingFigure::Cpu, Some(0.99), None),
+        ];
+        for text in [shown(&run), crate::render(&run, crate::Format::Text, crate::Layout::Plain, None).unwrap()] {
+            let own = text.split_once("Findings of the plan\n").unwrap().1;
+            let words = own.split_whitespace().collect::<Vec<_>>().join(" ");
+            // One case for each of two paths and two numbers of pairs.
+            assert!(
+                words.contains("HOLDS: The newer level is better. more (rate, to be above 1). Judged on 4 of 4 cases"),
+                "{own}"
+            );
+            assert!(words.contains("DOES NOT HOLD: The newer level is better. hardly-less"), "{own}");
+            assert!(own.contains("hipersockets-routed-iucv rr-200-1000 mtu 1500 x10: for; ratio 1.26"), "{own}");
+        }
+        let json: Value =
+            serde_json::from_str(&crate::render(&run, crate::Format::Json, crate::Layout::Plain, None).unwrap())
+                .unwrap();
+        let findings = json["findings"].as_array().unwrap();
+        let last = findings.last().unwrap();
+        assert_eq!(
+            (&last["from"], &last["verdict"], &last["judged_on"]),
+            (&"plan".into(), &"does not hold".into(), &"Judged on 4 of 4 cases".into())
+        );
+        let page = crate::html::html(&[run], &[]).unwrap();
+        assert!(page.contains("Findings of the plan") && page.contains("cpu, to be above 0.99"), "no section");
+    }
+
     #[test]
     fn programs_get_ratios_and_findings_as_they_are() {
         let run = like_tables(12);

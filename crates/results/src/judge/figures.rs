@@ -9,7 +9,7 @@ use super::rounds::Rounds;
 use crate::histogram::{self, Percentiles};
 use crate::record::{Slot, TrialRecord};
 use crate::store::Run;
-use crate::summary::{Component, Cpu, base_of, by_profile, by_tick, cpu_ms, exact};
+use crate::summary::{self, Component, Cpu, base_of, by_profile, by_tick, cpu_ms, exact};
 use siga_model::error::Result;
 use siga_plan::accounting::AccountingMethod;
 use siga_plan::matrix::Cell;
@@ -118,7 +118,8 @@ fn figure<'a>(
         Metric::Jitter => trial.datagrams().and_then(|seen| seen.jitter_us),
         Metric::Figure(key) => trial.figures().into_iter().find(|(other, _)| *other == key).map(|(_, value)| value),
         // No unit was completed, so there is nothing to divide by.
-        Metric::Cpu(..) if trial.cpu_units() <= 0.0 => None,
+        Metric::Itr | Metric::Cpu(..) if trial.cpu_units() <= 0.0 => None,
+        Metric::Itr => summary::itr(part(&cpu.total, Mode::All)),
         Metric::Cpu(Part::Total, mode) => Some(part(&cpu.total, mode)),
         // A command without a server has one side only: all its processes are the total.
         Metric::Cpu(Part::Client | Part::Router | Part::Server, _)

@@ -25,6 +25,8 @@ pub enum Metric {
     Loss,
     /// Interarrival jitter of streams of datagrams, in microseconds.
     Jitter,
+    /// Internal throughput rate (ITR): units per second of CPU time that the whole system used.
+    Itr,
     /// CPU milliseconds per unit (transaction or megabyte) that one part of the system used in one mode.
     Cpu(Part, Mode),
     /// A figure that a command printed, or a figure per unit of its work.
@@ -69,6 +71,7 @@ impl Metric {
         Self::Sent,
         Self::Loss,
         Self::Jitter,
+        Self::Itr,
         Self::Cpu(Part::Total, Mode::All),
         Self::Cpu(Part::Total, Mode::Virtual),
         Self::Cpu(Part::Total, Mode::Cp),
@@ -103,10 +106,19 @@ impl Metric {
         Self::MAIN.contains(&self) || matches!(self, Self::Figure(_))
     }
 
-    /// Returns true if the metric gets verdicts. The others are figures of the trials only: a ratio of losses says nothing when one
-    /// of them is zero.
+    /// Returns true if the metric gets verdicts of its own. The others are figures of the trials only: a ratio of losses says nothing
+    /// when one of them is zero, and the internal throughput rate has the verdict of the CPU time, of which it is the inverse.
     fn is_judged(self) -> bool {
-        !matches!(self, Self::Sent | Self::Loss | Self::Jitter)
+        !matches!(self, Self::Sent | Self::Loss | Self::Jitter | Self::Itr)
+    }
+
+    /// Returns the role of the metric in a comparison: `main`, `exploratory`, or `derived` from another metric.
+    pub fn role(self) -> &'static str {
+        match (self == Self::Itr, self.is_main()) {
+            (true, _) => "derived",
+            (false, true) => "main",
+            (false, false) => "exploratory",
+        }
     }
 
     /// Returns the metrics of siga's own that get verdicts, in the order of tables and files.
@@ -138,6 +150,7 @@ impl Metric {
             Self::Sent => "sent_rate",
             Self::Loss => "loss",
             Self::Jitter => "jitter",
+            Self::Itr => "itr",
             Self::Cpu(Part::Total, Mode::All) => "cpu_total",
             Self::Cpu(Part::Total, Mode::Virtual) => "cpu_virtual",
             Self::Cpu(Part::Total, Mode::Cp) => "cpu_cp",
@@ -164,6 +177,7 @@ impl Metric {
             Self::Streams | Self::ToServer | Self::ToClient | Self::Sent => Unit::Megabyte.rate_name(),
             Self::P50 | Self::P99 | Self::Jitter => "us",
             Self::Loss => "fraction",
+            Self::Itr => workload.cpu_unit().itr_name(),
             Self::Cpu(..) => workload.cpu_unit().cpu_name(),
         }
     }
@@ -182,7 +196,7 @@ impl Metric {
     /// Returns true if a higher value is better.
     pub fn more_is_better(self) -> bool {
         match self {
-            Self::Rate | Self::Streams | Self::ToServer | Self::ToClient => true,
+            Self::Rate | Self::Streams | Self::ToServer | Self::ToClient | Self::Itr => true,
             Self::Figure(key) => key.better == Better::Higher,
             Self::P50 | Self::P99 | Self::Sent | Self::Loss | Self::Jitter | Self::Cpu(..) => false,
         }

@@ -121,6 +121,7 @@ fn plan(plan: &Plan) -> BTreeMap<String, String> {
         server_cpus,
         router_cpus,
         guest_cpus,
+        memory_limit,
         reach,
         // The two cells contain the values of these fields and are compared elsewhere.
         name: _,
@@ -134,6 +135,7 @@ fn plan(plan: &Plan) -> BTreeMap<String, String> {
         levels: _,
         include: _,
         exclude: _,
+        finding: _,
         // Loads are offered after the closed loop, whose figures are compared.
         load: _,
         // The number and order of trials do not affect a single trial.
@@ -159,6 +161,7 @@ fn plan(plan: &Plan) -> BTreeMap<String, String> {
         ("server_cpus", optional(server_cpus)),
         ("router_cpus", optional(router_cpus)),
         ("guest_cpus", optional(guest_cpus)),
+        ("memory_limit", optional(memory_limit)),
         ("congestion", optional(&reach.congestion)),
     ]
     .map(|(name, value)| (format!("plan {name}"), value))

@@ -135,6 +135,19 @@ impl Metric {
 }
 
 impl Table {
+    /// Returns the same table with only the pairs of runs that `is_kept` selects.
+    pub(super) fn only(&self, is_kept: impl Fn(&Pair) -> bool) -> Self {
+        let kept: Vec<bool> = self.pairs.iter().map(is_kept).collect();
+        let mut table = self.clone();
+        let mut flags = kept.iter();
+        table.pairs.retain(|_| flags.next() == Some(&true));
+        for metric in table.blocks.iter_mut().flatten() {
+            let mut flags = kept.iter();
+            metric.triples.retain(|_| flags.next() == Some(&true));
+        }
+        table
+    }
+
     /// Returns all rows from top to bottom.
     pub(super) fn metrics(&self) -> impl Iterator<Item = &Metric> {
         self.blocks.iter().flatten()

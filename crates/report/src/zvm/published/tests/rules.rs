@@ -5,6 +5,7 @@
 //! grammar of run ids, compares the nine columns of a table with their headings.
 
 use super::super::data::{Printed, RawRun, Report};
+use siga_plan::run_id::RunId;
 use siga_results::reduce::{Exact, Number, ratio};
 use std::collections::BTreeMap;
 
@@ -202,40 +203,21 @@ fn total_utilisation_is_emulation_and_cp() {
     }
 }
 
-/// Returns the level, the title and the number of clients that a run id encodes.
-///
-/// A run id has build, link, two letters, clients and trial: `420hsb12` is build 420 on HiperSockets (`h`), streaming with big
-/// frames (`sb`), 1 client, second trial. The two letters are workload and frame size; on QDIO their order is reversed. Builds of
-/// level 430 are named `311`; on CLAW and VCTC they are named `208`.
+/// Returns the level, the title and the number of clients that a run id encodes. The reports have trials 1 to 3.
 fn decode(runid: &str) -> Option<(&'static str, String, u32)> {
-    let (build, rest) = runid.split_at_checked(3)?;
-    let [link, first, second, clients, trial] = <[char; 5]>::try_from(rest.chars().collect::<Vec<_>>()).ok()?;
-    let clients = match clients {
-        '1' => 1,
-        '5' => 5,
-        'a' => 10,
-        _ => return None,
+    let id: RunId = runid.parse().ok().filter(|id: &RunId| matches!(id.trial(), Some(1..=3)))?;
+    let workload = match id.workload() {
+        "strg-20m" => "Streaming",
+        "crr-64-8k" => "CRR",
+        _ => "RR",
     };
-    let (workload, frame) = if link == 'q' { (second, first) } else { (first, second) };
-    let (name, builds, mtu) = match (link, frame) {
-        ('h', 's') => ("HiperSockets", ["420", "311"], "1500"),
-        ('h', 'b') => ("HiperSockets", ["420", "311"], "56K"),
-        ('g', 's') => ("Guest LAN HIPER", ["420", "311"], "1500"),
-        ('g', 'b') => ("Guest LAN HIPER", ["420", "311"], "56K"),
-        ('q', 'n') => ("QDIO", ["420", "311"], "1500"),
-        ('q', 'j') => ("QDIO", ["420", "311"], "8992"),
-        ('c', 's') => ("CLAW", ["420", "208"], "2000"),
-        ('v', 's') => ("VCTC", ["420", "208"], "1500"),
-        _ => return None,
+    let connectivity = match id.connectivity() {
+        "Guest LAN" => "Guest LAN HIPER",
+        "virtual CTC" => "VCTC",
+        other => other,
     };
-    let level = ["420", "430"].into_iter().zip(builds).find(|(_, name)| *name == build)?.0;
-    let workload = match workload {
-        's' => "Streaming",
-        'c' => "CRR",
-        'r' => "RR",
-        _ => return None,
-    };
-    ('1'..='3').contains(&trial).then(|| (level, format!("{name} - {workload} {mtu}"), clients))
+    let mtu = if id.mtu() == 57_344 { "56K".to_owned() } else { id.mtu().to_string() };
+    Some((id.level(), format!("{connectivity} - {workload} {mtu}"), id.clients()))
 }
 
 #[test]
