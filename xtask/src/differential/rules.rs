@@ -15,7 +15,7 @@ use super::player::{Outcome, Record, Reply, Sent};
 use acknowledgements::{
     ack_before_data, ack_delay, closed_timestamp, duplicate_at_edge, fin_ack, sack_at_ack, window_after_fin,
 };
-use closing::{closed_answer, fin_beyond_window, mini_sack, reset_in_close_wait, reset_in_time_wait};
+use closing::{closed_answer, cwr_without_data, fin_beyond_window, mini_sack, reset_in_close_wait, reset_in_time_wait};
 use opening::{early_fin, early_unreachable, path_mss, send_early, simultaneous_ack, simultaneous_end};
 use push::push;
 use recovery::{
@@ -43,7 +43,7 @@ pub(crate) struct Rule {
 }
 
 /// All rules, in the order in which they are tried.
-pub(crate) const RULES: [Rule; 72] = [
+pub(crate) const RULES: [Rule; 73] = [
     Rule { name: "window-size", judge: window_size },
     Rule { name: "push", judge: push },
     Rule { name: "sack-fin", judge: sack_fin },
@@ -116,6 +116,7 @@ pub(crate) const RULES: [Rule; 72] = [
     Rule { name: "unsent-probe", judge: unsent_probe },
     Rule { name: "override-timeout", judge: override_timeout },
     Rule { name: "window-after-fin", judge: window_after_fin },
+    Rule { name: "cwr-without-data", judge: cwr_without_data },
 ];
 
 /// Within this time, one host may delay an acknowledgement that the other sends at once.

@@ -2,7 +2,7 @@
 
 use super::super::compare::{Difference, Field, Verdict};
 use super::super::dialogue::{AckNumber, Act, Call, PeerSegment, Step};
-use super::super::packet::{ACK, ECE, FIN, PSH, RST, SYN};
+use super::super::packet::{ACK, CWR, ECE, FIN, PSH, RST, SYN};
 use super::super::player::{Outcome, Record, Sent};
 use super::sender::{peers, steps_of, window_edges};
 use super::{
@@ -131,4 +131,13 @@ pub(super) fn reset_in_close_wait(context: &Context<'_>, difference: &Difference
     let is_shut = |step: &Step| step.act == Act::Call(Call::Shutdown);
     let (before, after) = steps.split_at(reset);
     when(has_fin(before) && !before.iter().any(is_shut) && after.iter().any(is_shut), Verdict::Continue)
+}
+
+/// A segment without data has CWR. Only the kernel then stops to set ECE in its acknowledgements.
+pub(super) fn cwr_without_data(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Some((kernel, stack, [Field::Bits])) = replies(difference) else { return Verdict::Unexplained };
+    let is_empty =
+        |segment: &PeerSegment| segment.len == 0 && segment.flags & CWR != 0 && segment.flags & (SYN | RST) == 0;
+    let has_one = peers(&context.dialogue.steps[..steps_of(difference)]).any(is_empty);
+    when(has_one && kernel.bits ^ stack.bits == ECE && stack.bits & ECE != 0, Verdict::Continue)
 }

@@ -17,7 +17,8 @@ pub(super) fn early_unreachable(context: &Context<'_>, difference: &Difference) 
     let until = steps_of(difference);
     let is_early = |step: usize| {
         let last = context.kernel.sent.iter().rfind(|sent| sent.steps <= step);
-        last.is_some_and(|sent| sent.reply.bits & (SYN | ACK) == SYN | ACK)
+        let has_state = context.stack.states.get(step) == Some(&Some(StateName::SynReceived));
+        has_state || last.is_some_and(|sent| sent.reply.bits & (SYN | ACK) == SYN | ACK)
     };
     let has_report = |error: PathError| {
         let is_report = |(at, step): (usize, &Step)| step.act == Act::Error(error) && is_early(at);

@@ -469,8 +469,11 @@ pub(super) fn challenge_limit(context: &Context<'_>, difference: &Difference) ->
             && earlier.at_us < sent.at_us
             && sent.at_us - earlier.at_us < CHALLENGE_LIMIT_US
     };
-    // The stack answers each repeated SYN.
-    let repeats_syn_ack = std::ptr::eq(other, context.kernel) && sent.reply.bits & (SYN | ACK) == SYN | ACK;
+    // Only the stack answers each repeated SYN.
+    let is_syn_ack = |sent: &Sent| sent.reply.bits & (SYN | ACK) == SYN | ACK;
+    let repeats_syn_ack = std::ptr::eq(other, context.kernel)
+        && is_syn_ack(sent)
+        && !other.sent.iter().any(|answer| answer.steps == sent.steps && is_syn_ack(answer));
     when((is_bare_ack(&sent.reply) || repeats_syn_ack) && answers && other.sent.iter().any(is_recent), verdict)
 }
 
