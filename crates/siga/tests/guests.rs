@@ -8,6 +8,7 @@ use common::{Bench, children, processes, signal};
 use rustix::process::Signal;
 use rustix::thread::sched_getaffinity;
 use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -61,7 +62,7 @@ fn each_pair_can_have_processes_of_its_own_where_they_are_applications_of_guests
     let bench = Bench::new();
     let paths = "hipersockets,hipersockets-routed-iucv,vswitch-iucv";
     let cells = format!("--path {paths} --workload rr-200-1000,strg-20m --clients 5 --processes");
-    let ended = bench.run(&format!("run --out run {cells} --seconds 0.2 --warm-up 0 --trials 1"));
+    let ended = bench.run(&format!("run --out run {cells} --seconds 0.2 --warm-up 0 --trials 1 --interval 100ms"));
     // The embedded path is skipped, because a guest is one process.
     assert!(ended.status == Some(4) && ended.err.contains("use a path such as hipersockets-iucv"), "{ended}");
     let trials = fs::read_to_string(bench.path("run/trials.jsonl")).unwrap();
@@ -73,6 +74,24 @@ fn each_pair_can_have_processes_of_its_own_where_they_are_applications_of_guests
         // The times of all processes are added up.
         let guests = &trial["cpu"]["guests"];
         assert!(guests["client"]["copying_ns"].as_u64().unwrap() > 0 && guests["stacks"].is_array(), "{guests}");
+    }
+    // Each pair has a process on each side, and all of them work.
+    let samples = fs::read_to_string(bench.path("run/monitor.jsonl")).unwrap();
+    let mut busy: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for sample in samples.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()) {
+        for process in sample["sample"]["processes"].as_array().unwrap() {
+            let name = process["name"].as_str().unwrap().to_owned();
+            if process["cpu"]["percent"].as_f64().unwrap() > 0.0 {
+                busy.entry(sample["cell"].to_string()).or_default().insert(name);
+            }
+        }
+    }
+    assert_eq!(busy.len(), 4, "{samples}");
+    for (cell, names) in busy {
+        for side in ["client", "server"] {
+            let count = names.iter().filter(|name| name.split(' ').next() == Some(side)).count();
+            assert!(count >= 5, "{count} processes of the {side} work: {cell} {names:?}");
+        }
     }
     assert_nothing_left(&bench, &[]);
 }

@@ -131,6 +131,32 @@ mod tests {
         assert!(
             line(5, &format!("{name}, 10 clients, level 420")).contains(&format!("{:.2}", first("cpu_msec/MB")[0]))
         );
+        // Each bar is as long as its figure.
+        let drawn = |line: &str, sign: char| line.chars().filter(|other| *other == sign).count() as f64;
+        for (number, part) in [(2, "tcpip2_cpu"), (3, "tcpip3_cpu"), (4, "rate")] {
+            let ratio = |table: &PublishedTable| Some(table.figures(&metric(part, table.unit()), CLIENTS)?[2]);
+            let most = tables.iter().filter_map(ratio).fold(1.0, f64::max);
+            let own = tables.iter().filter_map(|table| Some((title(table), ratio(table)?)));
+            assert_eq!(own.clone().count(), 18, "figure {number}");
+            for (name, ratio) in own {
+                let line = line(number, &format!("{name} "));
+                assert!(line.contains(&format!(" {ratio:.2} ")), "figure {number}: {line}, not {ratio}");
+                assert!((drawn(&line, '█') - BAR * ratio / most).abs() <= 0.51, "figure {number}: {line}");
+            }
+        }
+        for (number, id, row) in [(5, "2", "cpu_msec/MB"), (6, "3", "cpu_msec/trans")] {
+            let table = tables.iter().find(|table| table.id == id).unwrap();
+            for (at, level) in ["420", "430"].into_iter().enumerate() {
+                let line = line(number, &format!("{}, 5 clients, level {level}", title(table)));
+                let figure = |row: &str| table.figures(row, 5).unwrap()[at];
+                assert!(line.contains(&format!("{:.2}", figure(row))), "{line}");
+                let shares = STACKS.map(|(name, sign)| (drawn(&line, sign), figure(&format!("{name}_{row}"))));
+                let scale = shares[2].0 / shares[2].1;
+                for (length, part) in shares {
+                    assert!((length - part * scale).abs() <= 1.0, "{line}: {shares:?}");
+                }
+            }
+        }
         assert_eq!(render(7).unwrap_err().exit_status(), 2);
         assert_eq!(render(0).unwrap_err().exit_status(), 2);
     }
