@@ -16,7 +16,7 @@ use siga_sim::fuzz::{TARGETS, pack, unpack};
 use crate::command;
 
 /// Targets in the tests of crates on which this crate may not depend. Their own fuzz programs play the inputs.
-const OF_OTHERS: [&str; 7] = ["ring", "direct", "control", "switch", "addresses", "cni", "filter"];
+const OF_OTHERS: [&str; 8] = ["ring", "direct", "control", "switch", "addresses", "cni", "filter", "blocks"];
 
 /// A target's name, and the function that plays an input in this process; `None` if only the fuzz program can play it.
 type Chosen = (&'static str, Option<fn(&[u8])>);
@@ -34,7 +34,7 @@ const BOUNDS: [&str; 3] = ["-timeout=10", "-malloc_limit_mb=32", "-rss_limit_mb=
 /// The options of `cargo xtask fuzz`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// The target: frames, dialogue, reassembly, ring, direct, control, switch, addresses, cni or filter (default: all targets, one after the other)
+    /// The target: frames, dialogue, reassembly, ring, direct, control, switch, addresses, cni, filter or blocks (default: all targets, one after the other)
     target: Option<String>,
     /// Duration for each target, such as 90s, 10m or 2h
     #[arg(long = "for", value_name = "TIME", value_parser = crate::sim::time, default_value = "10m")]
@@ -201,9 +201,9 @@ mod tests {
         assert!(chosen(Some("ring")).unwrap()[0].1.is_none());
         assert_eq!(chosen(Some("dialogue")).unwrap()[0].0, "dialogue");
         assert!(
-            chosen(Some("nothing"))
-                .unwrap_err()
-                .contains("frames, dialogue, reassembly, ring, direct, control, switch, addresses, cni, filter")
+            chosen(Some("nothing")).unwrap_err().contains(
+                "frames, dialogue, reassembly, ring, direct, control, switch, addresses, cni, filter, blocks"
+            )
         );
     }
 

@@ -40,10 +40,10 @@ pub(crate) fn mode(waiting: Waiting) -> Mode {
 }
 
 /// Returns which optional properties frames on a link may have: checksums that are not filled in, and segments larger than the MTU.
-/// Both ends of the link use the same settings.
+/// Both ends of the link use the same settings. The blocks of some networks have no place for these properties.
 pub(crate) fn agreed(features: DriverFeatures, kind: NetworkKind) -> Agreed {
     Agreed {
-        checksum_unfilled: features.omit_checksums,
+        checksum_unfilled: features.omit_checksums && !kind.has_no_marks(),
         // A large segment must fit into one buffer.
         large_segments: features.large_segments && kind.takes_large_segments(),
     }
@@ -51,6 +51,6 @@ pub(crate) fn agreed(features: DriverFeatures, kind: NetworkKind) -> Agreed {
 
 /// Configures a new ring according to the driver features `packing` and `suppress_doorbells`.
 pub(crate) fn prepare(ring: &mut Producer, features: DriverFeatures, kind: NetworkKind) {
-    ring.set_packing(features.packing && !kind.is_ctc());
+    ring.set_packing(features.packing && !kind.has_blocks());
     ring.set_notify_always(!features.suppress_doorbells);
 }

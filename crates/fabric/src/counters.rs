@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// A map from the names of counters to their values.
 pub(crate) type Counters = BTreeMap<String, u64>;
 
-pub(crate) fn named<const N: usize>(counters: [(&str, u64); N]) -> Counters {
+pub(crate) fn named<'a>(counters: impl IntoIterator<Item = (&'a str, u64)>) -> Counters {
     counters.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 

@@ -3,12 +3,22 @@
 //! Each connectivity type has one file with its two halves, and a case of [`Outbound`] and [`Inbound`]. Rules that all types
 //! share are in `guest/peer_link.rs`, such as the rule for a partner without an empty buffer.
 
-pub(crate) mod ctc;
+pub(crate) mod blocks;
+mod channel;
 mod hipersockets;
 pub(crate) mod qdio;
-mod vctc;
 
-use siga_model::topology::{NetworkKind, Queueing};
+pub(crate) use blocks::MESSAGE_BYTES_MAX;
+use blocks::claw::Claw;
+use blocks::ctc::Ctc;
+use blocks::lcs::Lcs;
+use blocks::netiucv::Netiucv;
+use blocks::{Captured, Format};
+use siga_model::link::Link;
+
+use siga_model::limits::CLAW_UNUSED_BYTES;
+use siga_model::mac::Mac;
+use siga_model::topology::{self, NetworkKind, Queueing};
 use siga_ring::{Frame, Producer, ReserveError, Violation};
 use siga_stack::link::frame::Marks;
 use siga_stack::stack::Transmit;
@@ -60,9 +70,26 @@ impl<F: FnMut(&mut [u8])> Source for Whole<F> {
 #[derive(Debug)]
 pub(crate) enum Outbound {
     HiperSockets(hipersockets::Outbound),
-    Vctc(vctc::Outbound),
-    Ctc(ctc::Outbound),
     Qdio(qdio::Outbound),
+    Vctc(blocks::Outbound<Ctc>),
+    Netiucv(blocks::Outbound<Netiucv>),
+    Lcs(blocks::Outbound<Lcs>),
+    Ctc(channel::Outbound<Ctc>),
+    Claw(channel::Outbound<Claw>),
+}
+
+/// Evaluates `$do` for the sending half of a device with blocks, and `$other` for other devices.
+macro_rules! with_blocks {
+    ($self:expr, $blocks:ident => $do:expr, _ => $other:expr) => {
+        match $self {
+            Self::HiperSockets(_) | Self::Qdio(_) => $other,
+            Self::Vctc($blocks) => $do,
+            Self::Netiucv($blocks) => $do,
+            Self::Lcs($blocks) => $do,
+            Self::Ctc(channel::Outbound { block: $blocks, .. }) => $do,
+            Self::Claw(channel::Outbound { block: $blocks, .. }) => $do,
+        }
+    };
 }
 
 impl Outbound {
@@ -74,9 +101,12 @@ impl Outbound {
     pub(crate) fn send<S: Source>(&mut self, ring: &mut Producer, source: &mut S) -> Result<Sent, Violation> {
         match self {
             Self::HiperSockets(outbound) => outbound.send(ring, source),
-            Self::Vctc(outbound) => outbound.send(ring, source),
-            Self::Ctc(outbound) => outbound.send(ring, source),
             Self::Qdio(outbound) => outbound.send(ring, source),
+            Self::Vctc(outbound) => outbound.send(ring, source),
+            Self::Netiucv(outbound) => outbound.send(ring, source),
+            Self::Lcs(outbound) => outbound.send(ring, source),
+            Self::Ctc(outbound) => outbound.send(ring, source),
+            Self::Claw(outbound) => outbound.send(ring, source),
         }
     }
 
@@ -92,22 +122,21 @@ impl Outbound {
                 ring.publish();
                 Ok(0)
             }
-            Self::Vctc(outbound) => outbound.flush(ring),
-            Self::Ctc(outbound) => outbound.flush(ring),
             Self::Qdio(outbound) => {
                 outbound.flush(ring);
                 Ok(0)
             }
+            Self::Vctc(outbound) => outbound.flush(ring),
+            Self::Netiucv(outbound) => outbound.flush(ring),
+            Self::Lcs(outbound) => outbound.flush(ring),
+            Self::Ctc(outbound) => outbound.flush(ring),
+            Self::Claw(outbound) => outbound.flush(ring),
         }
     }
 
-    /// Records that the partner has sent its hello block, which says that it is ready to receive.
-    pub(crate) fn partner_ready(&mut self) {
-        match self {
-            Self::HiperSockets(_) | Self::Qdio(_) => {}
-            Self::Vctc(outbound) => outbound.partner_ready(),
-            Self::Ctc(outbound) => outbound.partner_ready(),
-        }
+    /// Acts on a message of the partner. An example is the hello block of a CTC, which says that the partner is ready to receive.
+    pub(crate) fn receive(&mut self, message: &[u8]) {
+        with_blocks!(self, blocks => blocks.receive(message), _ => ());
     }
 
     /// Returns whether packets can be sent yet. While this method returns false, packets wait and are never dropped.
@@ -116,8 +145,10 @@ impl Outbound {
         match self {
             Self::HiperSockets(_) | Self::Qdio(_) => true,
             Self::Vctc(outbound) => outbound.is_open(),
+            Self::Netiucv(outbound) => outbound.is_open(),
+            Self::Lcs(outbound) => outbound.is_open(),
             // A packet that the channel or the partner cannot take yet waits.
-            Self::Ctc(_) => false,
+            Self::Ctc(_) | Self::Claw(_) => false,
         }
     }
 
@@ -125,26 +156,68 @@ impl Outbound {
     pub(crate) fn packet_bytes_max(&self) -> usize {
         match self {
             Self::HiperSockets(outbound) => outbound.packet_bytes_max(),
-            Self::Vctc(outbound) => outbound.packet_bytes_max(),
-            Self::Ctc(outbound) => outbound.packet_bytes_max(),
             Self::Qdio(outbound) => outbound.packet_bytes_max(),
+            Self::Vctc(outbound) => outbound.packet_bytes_max(),
+            Self::Netiucv(outbound) => outbound.packet_bytes_max(),
+            Self::Lcs(outbound) => outbound.packet_bytes_max(),
+            Self::Ctc(outbound) => outbound.block.packet_bytes_max(),
+            Self::Claw(outbound) => outbound.block.packet_bytes_max(),
         }
     }
 
-    /// Returns the sending half of a real CTC.
-    pub(crate) fn ctc(&mut self) -> Option<&mut ctc::Outbound> {
+    /// Publishes the block on a modelled channel if it has arrived by now. Returns whether it has.
+    ///
+    /// # Errors
+    /// Returns a [`Violation`] if the partner broke the ring's protocol.
+    pub(crate) fn end_block(&mut self, ring: &mut Producer, at: Instant) -> Result<bool, Violation> {
         match self {
-            Self::Ctc(outbound) => Some(outbound),
-            Self::HiperSockets(_) | Self::Vctc(_) | Self::Qdio(_) => None,
+            Self::Ctc(outbound) => outbound.end_block(ring, at),
+            Self::Claw(outbound) => outbound.end_block(ring, at),
+            Self::HiperSockets(_) | Self::Qdio(_) | Self::Vctc(_) | Self::Netiucv(_) | Self::Lcs(_) => Ok(false),
         }
     }
 
-    /// Returns the time at which the block on the channel of a real CTC has arrived. `None` if there is no block on it.
+    /// Puts the block that has been filled on the modelled channel. Returns its bytes, and the time in nanoseconds for which it keeps
+    /// the channel busy. `None` if no block begins its way.
+    pub(crate) fn begin_block(&mut self, link: &Link, at: Instant) -> Option<(u64, u64)> {
+        match self {
+            Self::Ctc(outbound) => outbound.begin_block(link, at),
+            Self::Claw(outbound) => outbound.begin_block(link, at),
+            Self::HiperSockets(_) | Self::Qdio(_) | Self::Vctc(_) | Self::Netiucv(_) | Self::Lcs(_) => None,
+        }
+    }
+
+    /// Returns the time at which the block on a modelled channel has arrived. `None` if there is no block on it.
     pub(crate) fn block_due(&self) -> Option<Instant> {
         match self {
             Self::Ctc(outbound) => outbound.due(),
-            Self::HiperSockets(_) | Self::Vctc(_) | Self::Qdio(_) => None,
+            Self::Claw(outbound) => outbound.due(),
+            Self::HiperSockets(_) | Self::Qdio(_) | Self::Vctc(_) | Self::Netiucv(_) | Self::Lcs(_) => None,
         }
+    }
+
+    /// Sends a message that this side sends nothing more, if the connectivity type has such a message.
+    ///
+    /// # Errors
+    /// Returns a [`Violation`] if the partner broke the ring's protocol.
+    pub(crate) fn end(&mut self, ring: &mut Producer) -> Result<(), Violation> {
+        with_blocks!(self, blocks => blocks.end(ring), _ => Ok(()))
+    }
+
+    /// Begins or ends the capture of blocks that are sent.
+    pub(crate) fn capture(&mut self, captures: bool) {
+        with_blocks!(self, blocks => blocks.capture(captures), _ => ());
+    }
+
+    /// Returns the number of the format of the device's blocks, and the blocks that were sent since the last call. `None` if the device
+    /// has no blocks.
+    pub(crate) fn take_captured(&mut self) -> Option<(u8, Vec<Captured>)> {
+        with_blocks!(self, blocks => Some(blocks.take_captured()), _ => None)
+    }
+
+    /// Returns what the connectivity type counts itself.
+    pub(crate) fn counters(&self) -> Vec<(&'static str, u64)> {
+        with_blocks!(self, blocks => blocks.counters(), _ => Vec::new())
     }
 }
 
@@ -152,7 +225,10 @@ impl Outbound {
 #[derive(Debug)]
 pub(crate) enum Inbound {
     HiperSockets(hipersockets::Inbound),
-    Vctc(vctc::Inbound),
+    Ctc(blocks::Inbound),
+    Netiucv(blocks::Inbound),
+    Claw(blocks::Inbound),
+    Lcs(blocks::Inbound),
 }
 
 impl Inbound {
@@ -161,7 +237,21 @@ impl Inbound {
     pub(crate) fn next(&mut self, frame: &Frame<'_>, at: &mut usize) -> Inside {
         match self {
             Self::HiperSockets(inbound) => inbound.next(frame, at),
-            Self::Vctc(inbound) => inbound.next(frame, at),
+            Self::Ctc(inbound) => Ctc::next(frame, frame.tag(), &mut inbound.0, at),
+            Self::Netiucv(inbound) => Netiucv::next(frame, frame.tag(), &mut inbound.0, at),
+            Self::Claw(inbound) => Claw::next(frame, frame.tag(), &mut inbound.0, at),
+            Self::Lcs(inbound) => Lcs::next(frame, frame.tag(), &mut inbound.0, at),
+        }
+    }
+
+    /// Returns the number of the format of the device's blocks in captures. `None` if the device has no blocks.
+    pub(crate) fn format(&self) -> Option<u8> {
+        match self {
+            Self::HiperSockets(_) => None,
+            Self::Ctc(_) => Some(Ctc::NUMBER),
+            Self::Netiucv(_) => Some(Netiucv::NUMBER),
+            Self::Claw(_) => Some(Claw::NUMBER),
+            Self::Lcs(_) => Some(Lcs::NUMBER),
         }
     }
 
@@ -170,7 +260,7 @@ impl Inbound {
     pub(crate) fn is_waited_for(&self) -> bool {
         match self {
             Self::HiperSockets(_) => false,
-            Self::Vctc(_) => true,
+            Self::Ctc(_) | Self::Netiucv(_) | Self::Claw(_) | Self::Lcs(_) => true,
         }
     }
 }
@@ -182,8 +272,8 @@ pub(crate) enum Inside {
     Packet(Part),
     /// The frame has no more packets.
     End,
-    /// A hello block: the partner is ready to receive.
-    Hello,
+    /// A message to the device itself, such as the hello block of a CTC.
+    Message(Part),
     /// The rest of the frame violates the format of the connectivity type.
     Malformed,
 }
@@ -196,35 +286,71 @@ pub(crate) struct Part {
     pub(crate) marks: Marks,
 }
 
-/// Returns the sending half of a new device. On a network of type qdio, it has a rule for the output queues of its card.
-pub(crate) fn outbound(kind: NetworkKind, queueing: Queueing) -> Outbound {
-    match halves(kind).0 {
-        Outbound::Qdio(outbound) => Outbound::Qdio(outbound.with_queueing(queueing)),
-        other @ (Outbound::HiperSockets(_) | Outbound::Vctc(_) | Outbound::Ctc(_)) => other,
+/// What a new device must know in addition to the kind of its network.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Settings {
+    /// The rule for the output queues of a card, on a network of type qdio.
+    pub(crate) queueing: Queueing,
+    /// The names and sizes of a device on a network of type claw.
+    pub(crate) claw: Option<Box<topology::Claw>>,
+    /// Whether the device is a gateway to a LAN, on a network of type lcs.
+    pub(crate) is_gateway: bool,
+    /// The Ethernet address of the guest, on a network of type lcs.
+    pub(crate) mac: Option<Mac>,
+    /// Whether a capture of blocks runs.
+    pub(crate) captures: bool,
+}
+
+/// Returns the sending half of a new device.
+pub(crate) fn outbound(kind: NetworkKind, settings: &Settings) -> Outbound {
+    let mut outbound = outbound_of(kind, settings);
+    if settings.captures {
+        outbound.capture(true);
+    }
+    outbound
+}
+
+fn outbound_of(kind: NetworkKind, settings: &Settings) -> Outbound {
+    let bytes = kind.buffer_bytes();
+    match kind {
+        NetworkKind::Hipersockets { .. } | NetworkKind::Guestlan { .. } | NetworkKind::Vswitch { .. } => {
+            Outbound::HiperSockets(hipersockets::Outbound::new(bytes))
+        }
+        NetworkKind::Qdio { .. } => Outbound::Qdio(qdio::Outbound::new(bytes, settings.queueing)),
+        NetworkKind::Vctc { .. } => Outbound::Vctc(blocks::Outbound::new(bytes, Ctc::default())),
+        NetworkKind::Netiucv { .. } => Outbound::Netiucv(blocks::Outbound::new(bytes, Netiucv::default())),
+        NetworkKind::Lcs { .. } => {
+            let mac = settings.mac.map(|mac| mac.0).unwrap_or_default();
+            Outbound::Lcs(blocks::Outbound::new(bytes, Lcs::new(settings.is_gateway, mac)))
+        }
+        NetworkKind::Ctc { .. } => Outbound::Ctc(channel::Outbound::new(blocks::Outbound::new(bytes, Ctc::default()))),
+        NetworkKind::Claw { .. } => {
+            let settings = settings.claw.as_deref().cloned().unwrap_or_default();
+            let bytes = settings.write_size.min(bytes).saturating_sub(CLAW_UNUSED_BYTES);
+            Outbound::Claw(channel::Outbound::new(blocks::Outbound::new(bytes, Claw::new(settings))))
+        }
     }
 }
 
-/// Returns the two halves of a new device, for a connectivity type.
-pub(crate) fn halves(kind: NetworkKind) -> (Outbound, Inbound) {
+/// Returns the receiving half of a new device.
+pub(crate) fn inbound(kind: NetworkKind) -> Inbound {
+    let blocks = blocks::Inbound::default();
     match kind {
-        NetworkKind::Hipersockets { frame } => {
-            (Outbound::HiperSockets(hipersockets::Outbound::new(frame)), Inbound::HiperSockets(hipersockets::Inbound))
-        }
-        NetworkKind::Guestlan { .. } | NetworkKind::Vswitch { .. } => (
-            Outbound::HiperSockets(hipersockets::Outbound::new(kind.buffer_bytes())),
-            Inbound::HiperSockets(hipersockets::Inbound),
-        ),
-        NetworkKind::Qdio { .. } => {
-            let outbound = qdio::Outbound::new(kind.buffer_bytes());
-            (Outbound::Qdio(outbound), Inbound::HiperSockets(hipersockets::Inbound))
-        }
-        NetworkKind::Vctc { buffer } => {
-            (Outbound::Vctc(vctc::Outbound::new(buffer)), Inbound::Vctc(vctc::Inbound::default()))
-        }
-        NetworkKind::Ctc { buffer } => {
-            (Outbound::Ctc(ctc::Outbound::new(buffer)), Inbound::Vctc(vctc::Inbound::default()))
-        }
+        NetworkKind::Hipersockets { .. }
+        | NetworkKind::Guestlan { .. }
+        | NetworkKind::Vswitch { .. }
+        | NetworkKind::Qdio { .. } => Inbound::HiperSockets(hipersockets::Inbound),
+        NetworkKind::Vctc { .. } | NetworkKind::Ctc { .. } => Inbound::Ctc(blocks),
+        NetworkKind::Netiucv { .. } => Inbound::Netiucv(blocks),
+        NetworkKind::Claw { .. } => Inbound::Claw(blocks),
+        NetworkKind::Lcs { .. } => Inbound::Lcs(blocks),
     }
+}
+
+/// Returns the two halves of a new device with the default settings.
+#[cfg(test)]
+pub(crate) fn halves(kind: NetworkKind) -> (Outbound, Inbound) {
+    (outbound(kind, &Settings::default()), inbound(kind))
 }
 
 /// Converts the error of a buffer reservation to a violation. A device never reserves more than the size of a buffer, so no other

@@ -25,6 +25,17 @@ const SHELL_PIPES: [&str; 3] = ["/dev/stdin", "/dev/fd", "/proc/self/fd"];
 /// `Environment` if the file cannot be read.
 pub fn read_text(path: &Path, bytes_max: u64) -> Result<String> {
     let at = || format!("cannot read {}", path.display());
+    let bytes = read_bytes(path, bytes_max)?;
+    String::from_utf8(bytes).map_err(|_| Error::usage(format!("{}: the file is not valid UTF-8", at())))
+}
+
+/// Reads a file like [`read_text`], but its bytes need not be UTF-8.
+///
+/// # Errors
+/// Returns an error of kind `Usage` if the file is not regular or is too long. Returns an error of kind `Environment` if the file cannot
+/// be read.
+pub fn read_bytes(path: &Path, bytes_max: u64) -> Result<Vec<u8>> {
+    let at = || format!("cannot read {}", path.display());
     let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).context(at())?;
     let kind = FileType::from_raw_mode(rustix::fs::fstat(&found).context(at())?.st_mode);
     let is_shell_pipe = kind == FileType::Fifo && SHELL_PIPES.iter().any(|of_shell| path.starts_with(of_shell));
@@ -36,8 +47,7 @@ pub fn read_text(path: &Path, bytes_max: u64) -> Result<String> {
     let waiting = if is_shell_pipe { OFlags::empty() } else { OFlags::NONBLOCK };
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | waiting;
     let file = rustix::fs::open(through(&found), flags, Mode::empty()).context(at())?;
-    let bytes = read_bounded(file, bytes_max, &at())?;
-    String::from_utf8(bytes).map_err(|_| Error::usage(format!("{}: the file is not valid UTF-8", at())))
+    read_bounded(file, bytes_max, &at())
 }
 
 /// Opens a file for writing. A new file is readable and writable for its owner only. An existing file must be a regular file of

@@ -1,8 +1,10 @@
-//! What the fuzz programs `switch`, `addresses`, `cni` and `filter` play: input of hostile stations and of container runtimes. Each function panics if the code
-//! breaks a promise.
+//! What the fuzz programs `switch`, `addresses`, `cni`, `filter` and `blocks` play: input of hostile stations and partners, and of container
+//! runtimes. Each function panics if the code breaks a promise.
 
+mod blocks;
 mod filter;
 
+pub use blocks::blocks;
 pub use filter::filter;
 
 use crate::cni;

@@ -12,6 +12,7 @@ pub mod cni;
 pub mod control;
 mod convert;
 mod counters;
+pub mod decode;
 mod device;
 mod emulator;
 pub mod files;

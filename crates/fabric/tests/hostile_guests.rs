@@ -307,15 +307,28 @@ const CONSUMED: usize = 0;
 const PRODUCED: usize = 256;
 const FIRST_HEAD: usize = 4_096 + 64 - 16;
 
-/// Bytes of a ring's memory on the virtual CTC of Figure 1.
-fn ring_bytes() -> usize {
-    Shape::new(65_535, 32).unwrap().memory_bytes()
+/// The rings of the link between client and router: the type of its network, and the size and number of buffers.
+struct Rings {
+    kind: &'static str,
+    buffer_bytes: usize,
+    buffers: u16,
+}
+
+impl Rings {
+    fn bytes(&self) -> usize {
+        Shape::new(self.buffer_bytes, self.buffers.into()).unwrap().memory_bytes()
+    }
 }
 
 /// Writes words into the memory of a pair with the router, before the router maps it or once it sleeps, and notifies the router. Returns
 /// the reason for the end of the pair, and the time from the notification to it.
-fn break_protocol(hostile: &mut HostileGuest, words: &[(usize, u64)], partner_sleeps: bool) -> (String, Duration) {
-    let (mut own, memory) = OwnArena::create(ring_bytes()).unwrap();
+fn break_protocol(
+    hostile: &mut HostileGuest,
+    rings: &Rings,
+    words: &[(usize, u64)],
+    partner_sleeps: bool,
+) -> (String, Duration) {
+    let (mut own, memory) = OwnArena::create(rings.bytes()).unwrap();
     let write = |own: &mut OwnArena| {
         words.iter().for_each(|(at, value)| own.write(*at, &value.to_ne_bytes()).unwrap());
     };
@@ -349,35 +362,50 @@ fn a_process_without_accounts_that_sends_records_is_ended() {
 
 #[test]
 fn a_guest_that_breaks_the_protocol_of_a_ring_loses_only_that_pair() {
-    only_that_pair_is_lost("vctc");
+    only_that_pair_is_lost(&Rings { kind: "vctc", buffer_bytes: 65_535, buffers: 32 });
 }
 
 #[test]
 fn a_guest_that_breaks_the_protocol_of_a_real_ctc_loses_only_that_pair() {
-    only_that_pair_is_lost("ctc");
+    only_that_pair_is_lost(&Rings { kind: "ctc", buffer_bytes: 65_535, buffers: 32 });
 }
 
-fn only_that_pair_is_lost(kind: &str) {
+#[test]
+fn a_guest_that_breaks_the_protocol_of_a_path_of_netiucv_loses_only_that_pair() {
+    only_that_pair_is_lost(&Rings { kind: "netiucv", buffer_bytes: 32_770, buffers: 50 });
+}
+
+#[test]
+fn a_guest_that_breaks_the_protocol_of_a_claw_channel_loses_only_that_pair() {
+    only_that_pair_is_lost(&Rings { kind: "claw", buffer_bytes: 32_768, buffers: 25 });
+}
+
+fn only_that_pair_is_lost(rings: &Rings) {
     // The server is not external here, so that the router can ping it.
     let (before, after) = EXTERNAL_FIGURE_1.rsplit_once("external = true\n").unwrap();
-    let topology = format!("{before}{after}").replace("type = \"vctc\"", &format!("type = \"{kind}\""));
-    let network = Network::up(kind, &topology);
+    let type_and_buffer = match rings.kind {
+        kind @ ("netiucv" | "claw") => format!("type = \"{kind}\""),
+        kind => format!("type = \"{kind}\"\nbuffer = 65535"),
+    };
+    let topology = format!("{before}{after}").replace("type = \"vctc\"\nbuffer = 65535", &type_and_buffer);
+    let mtu = (rings.buffer_bytes - 12).min(57_344);
+    let network = Network::up(rings.kind, &topology.replace("mtu = 57344", &format!("mtu = {mtu}")));
     let ping = || network.ping("router", "10.0.2.2");
     ping();
     let router = network.pid("router");
     let cases: [(&str, &[(usize, u64)]); 5] = [
-        ("more produced than there are buffers", &[(PRODUCED, 33)]),
+        ("more produced than there are buffers", &[(PRODUCED, u64::from(rings.buffers) + 1)]),
         ("an index at the end of numbers", &[(PRODUCED, u64::MAX)]),
         ("more consumed than was produced", &[(CONSUMED, 5)]),
         ("a frame that is longer than its buffer", &[(FIRST_HEAD, 1 << 63 | 70_000), (PRODUCED, 1)]),
-        ("a buffer without an end", &[(FIRST_HEAD, 65_535), (PRODUCED, 1)]),
+        ("a buffer without an end", &[(FIRST_HEAD, rings.buffer_bytes as u64), (PRODUCED, 1)]),
     ];
     for (what, words) in cases {
         for partner_sleeps in [false, true] {
             // A busy host often takes the CPU from one of the three processes for longer: one that gets it is enough.
             wait_until("a detachment in under 10 ms", || {
                 let mut hostile = attach_client(&network);
-                let (why, time) = break_protocol(&mut hostile, words, partner_sleeps);
+                let (why, time) = break_protocol(&mut hostile, rings, words, partner_sleeps);
                 println!("{what}, the partner asleep {partner_sleeps}: {why} ({time:?})");
                 assert!(why.contains("violation"), "{what}: {why}");
                 // The two get no pair again.
@@ -392,7 +420,7 @@ fn only_that_pair_is_lost(kind: &str) {
         }
     }
     // The victim refuses memory of another size before it maps it.
-    for (what, bytes) in [("too short", 4_096), ("too long", ring_bytes() + 4_096)] {
+    for (what, bytes) in [("too short", 4_096), ("too long", rings.bytes() + 4_096)] {
         let mut hostile = attach_client(&network);
         let _doorbells = hostile.pair_with_memory("router.dev0", crafted_memory(bytes));
         println!("{what}: {}", hostile.end_of_pair());

@@ -37,6 +37,34 @@ pub const VCTC_BUFFER_BYTES_DEFAULT: u32 = 32_768;
 pub const VCTC_BUFFER_BYTES_MAX: u32 = 65_535;
 /// Difference between the buffer size of a virtual CTC and its MTU: a block header and a segment header.
 pub const VCTC_OVERHEAD_BYTES: u32 = 8;
+/// Size of the buffer of a path of type netiucv: the longest message without its last field. This is the default and the largest size.
+pub const NETIUCV_BUFFER_BYTES: u32 = 32_768;
+/// Smallest buffer of a path of type netiucv: an MTU of 576 and the field before a packet.
+pub const NETIUCV_BUFFER_BYTES_MIN: u32 = 576 + NETIUCV_FIELD_BYTES;
+/// Length of the fields before the packets of a message of type netiucv, and of the last field.
+pub const NETIUCV_FIELD_BYTES: u32 = 2;
+/// Default MTU on a network of type netiucv.
+pub const NETIUCV_MTU_DEFAULT: u32 = 9_216;
+/// Default message limit of a path of type netiucv: the number of buffers of a ring.
+pub const NETIUCV_MESSAGES: u16 = 50;
+/// Size of the packing buffer of a network of type claw: the longest block. This is the default and the largest size.
+pub const CLAW_BUFFER_BYTES: u32 = 32_768;
+/// Size of a frame of CLAW, which is the smallest packing buffer and the default MTU.
+pub const CLAW_FRAME_BYTES: u32 = 4_096;
+/// Bytes of the packing buffer that packets of CLAW cannot use.
+pub const CLAW_UNUSED_BYTES: u32 = 8;
+/// Length of the header before each packet of CLAW.
+pub const CLAW_HEADER_BYTES: u32 = 4;
+/// Length of the longest name of a system on a network of type claw.
+pub const CLAW_NAME_BYTES: usize = 8;
+/// Default number of buffers of an inbound ring on a network of type claw.
+pub const CLAW_BUFFER_COUNT: u16 = 25;
+/// Size of a buffer of a LAN channel station (LCS).
+pub const LCS_BUFFER_BYTES: u32 = 20_480;
+/// Number of buffers of a queue of a LAN channel station.
+pub const LCS_BUFFER_COUNT: u16 = 32;
+/// MTU of a network of type lcs: that of Ethernet.
+pub const LCS_MTU_MAX: u32 = 1_500;
 /// Size of a buffer on a switched network that is not of the type HiperSockets: that of a QDIO buffer.
 pub const QDIO_BUFFER_BYTES: u32 = 65_536;
 /// Largest MTU of a Guest LAN of type QDIO.

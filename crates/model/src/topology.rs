@@ -6,8 +6,10 @@
 
 mod assigned;
 mod check;
+mod claw;
 mod file;
 mod joined;
+mod lcs;
 mod osa;
 mod ports;
 pub mod sources;
@@ -23,6 +25,7 @@ use crate::limits;
 use crate::name::Name;
 use crate::waiting::Waiting;
 pub use assigned::{AdvertisedRouter, Assigned};
+pub use claw::Claw;
 use ipnet::IpNet;
 pub use osa::{Card, OsaWire, Queueing};
 pub use ports::{Mirror, PortChange, PortLink, SwitchPort};
@@ -80,6 +83,16 @@ pub enum NetworkKind {
         /// Largest block, in bytes.
         buffer: u32,
     },
+    /// Connects two guests by a path of the service IUCV.
+    Netiucv {
+        /// Longest message without its last field, in bytes.
+        buffer: u32,
+    },
+    /// Connects two guests by an ESCON channel with the protocol CLAW. The channel is modelled.
+    Claw {
+        /// Longest block, in bytes.
+        buffer: u32,
+    },
     /// Connects guests through a switch process, without an uplink.
     Guestlan {
         /// The type of the LAN, which is also the type of the devices that can couple to it.
@@ -99,6 +112,11 @@ pub enum NetworkKind {
         /// True if the adapters work at layer 2 and carry Ethernet frames of any protocol; false if they carry IP packets only.
         ethernet: bool,
     },
+    /// Connects guests through LAN channel stations (LCS), and a LAN between them. A switch process is all of them.
+    Lcs {
+        /// Largest IP packet, in bytes.
+        mtu: u32,
+    },
 }
 
 impl NetworkKind {
@@ -108,17 +126,24 @@ impl NetworkKind {
             Self::Hipersockets { .. } => "hipersockets",
             Self::Vctc { .. } => "vctc",
             Self::Ctc { .. } => "ctc",
+            Self::Netiucv { .. } => "netiucv",
+            Self::Claw { .. } => "claw",
             Self::Guestlan { .. } => "guestlan",
             Self::Vswitch { .. } => "vswitch",
             Self::Qdio { .. } => "qdio",
+            Self::Lcs { .. } => "lcs",
         }
     }
 
     /// Returns true if a switch process copies the frames between the guests.
     pub fn is_switched(self) -> bool {
         match self {
-            Self::Hipersockets { .. } | Self::Vctc { .. } | Self::Ctc { .. } => false,
-            Self::Guestlan { .. } | Self::Vswitch { .. } | Self::Qdio { .. } => true,
+            Self::Hipersockets { .. }
+            | Self::Vctc { .. }
+            | Self::Ctc { .. }
+            | Self::Netiucv { .. }
+            | Self::Claw { .. } => false,
+            Self::Guestlan { .. } | Self::Vswitch { .. } | Self::Qdio { .. } | Self::Lcs { .. } => true,
         }
     }
 
@@ -126,6 +151,9 @@ impl NetworkKind {
     pub fn buffer_count_default(self) -> u16 {
         match self {
             Self::Qdio { .. } => limits::OSA_BUFFER_COUNT_DEFAULT,
+            Self::Netiucv { .. } => limits::NETIUCV_MESSAGES,
+            Self::Claw { .. } => limits::CLAW_BUFFER_COUNT,
+            Self::Lcs { .. } => limits::LCS_BUFFER_COUNT,
             Self::Hipersockets { .. }
             | Self::Vctc { .. }
             | Self::Ctc { .. }
@@ -137,17 +165,58 @@ impl NetworkKind {
     /// Returns the number of buffers of each ring in which guests send to the network's switch. A queue of an OSA-Express adapter always
     /// has 128 buffers.
     pub fn switch_buffer_count(self) -> u16 {
-        if matches!(self, Self::Qdio { .. }) { limits::BUFFER_COUNT_MAX } else { limits::BUFFER_COUNT_DEFAULT }
+        match self {
+            Self::Qdio { .. } => limits::BUFFER_COUNT_MAX,
+            Self::Lcs { .. } => limits::LCS_BUFFER_COUNT,
+            Self::Hipersockets { .. }
+            | Self::Vctc { .. }
+            | Self::Ctc { .. }
+            | Self::Netiucv { .. }
+            | Self::Claw { .. }
+            | Self::Guestlan { .. }
+            | Self::Vswitch { .. } => limits::BUFFER_COUNT_DEFAULT,
+        }
     }
 
     /// Returns true if a device has exactly one partner: the other guest of a CTC, or the switch.
     pub fn is_point_to_point(self) -> bool {
-        self.is_switched() || self.is_ctc()
+        self.is_switched() || self.joins_two_guests()
     }
 
-    /// Returns true if the network is a virtual or a real CTC, which connects two guests.
-    pub fn is_ctc(self) -> bool {
-        matches!(self, Self::Vctc { .. } | Self::Ctc { .. })
+    /// Returns true if the network connects exactly two guests, as a CTC does.
+    pub fn joins_two_guests(self) -> bool {
+        matches!(self, Self::Vctc { .. } | Self::Ctc { .. } | Self::Netiucv { .. } | Self::Claw { .. })
+    }
+
+    /// Returns true if packets share blocks that the device of a guest collects.
+    pub fn has_blocks(self) -> bool {
+        self.joins_two_guests() || matches!(self, Self::Lcs { .. })
+    }
+
+    /// Returns true if packets have neither checksums that are not filled in nor large segments, because the format of the network's
+    /// blocks has no place for marks.
+    pub fn has_no_marks(self) -> bool {
+        matches!(self, Self::Netiucv { .. } | Self::Claw { .. } | Self::Lcs { .. })
+    }
+
+    /// Returns true if the modelled link of the network is a channel that carries whole blocks.
+    pub fn has_channel(self) -> bool {
+        matches!(self, Self::Ctc { .. } | Self::Claw { .. })
+    }
+
+    /// Returns the size of the largest IP packet of a device if the topology gives none.
+    pub fn mtu_default(self) -> u32 {
+        match self {
+            Self::Netiucv { .. } => limits::NETIUCV_MTU_DEFAULT.min(self.mtu_max()),
+            Self::Claw { .. } => limits::CLAW_FRAME_BYTES.min(self.mtu_max()),
+            Self::Hipersockets { .. }
+            | Self::Vctc { .. }
+            | Self::Ctc { .. }
+            | Self::Guestlan { .. }
+            | Self::Vswitch { .. }
+            | Self::Qdio { .. }
+            | Self::Lcs { .. } => self.mtu_max(),
+        }
     }
 
     /// Returns the size of the largest IP packet that the network carries.
@@ -155,7 +224,9 @@ impl NetworkKind {
         match self {
             Self::Hipersockets { frame } => frame - limits::HIPERSOCKETS_OVERHEAD_BYTES,
             Self::Vctc { buffer } | Self::Ctc { buffer } => buffer - limits::VCTC_OVERHEAD_BYTES,
-            Self::Guestlan { mtu, .. } | Self::Vswitch { mtu } | Self::Qdio { mtu, .. } => mtu,
+            Self::Netiucv { buffer } => buffer - limits::NETIUCV_FIELD_BYTES,
+            Self::Claw { buffer } => buffer - limits::CLAW_UNUSED_BYTES - limits::CLAW_HEADER_BYTES,
+            Self::Guestlan { mtu, .. } | Self::Vswitch { mtu } | Self::Qdio { mtu, .. } | Self::Lcs { mtu } => mtu,
         }
     }
 
@@ -168,7 +239,9 @@ impl NetworkKind {
     pub fn buffer_bytes(self) -> u32 {
         match self {
             Self::Hipersockets { frame } => frame,
-            Self::Vctc { buffer } | Self::Ctc { buffer } => buffer,
+            Self::Vctc { buffer } | Self::Ctc { buffer } | Self::Claw { buffer } => buffer,
+            Self::Netiucv { buffer } => buffer + limits::NETIUCV_FIELD_BYTES,
+            Self::Lcs { .. } => limits::LCS_BUFFER_BYTES,
             Self::Guestlan { nic: Nic::Hipersockets { frame }, .. } => frame,
             Self::Guestlan { nic: Nic::Qdio { .. }, .. } | Self::Vswitch { .. } | Self::Qdio { .. } => {
                 limits::QDIO_BUFFER_BYTES
@@ -262,6 +335,9 @@ pub struct Device {
     /// The modelled link between the device and a virtual CTC, or the channel of a real CTC. On a network with a switch, the link is one of the port's settings.
     #[serde(default)]
     pub link: PortLink,
+    /// The settings of a device on a network of type claw.
+    #[serde(default)]
+    pub claw: Option<Claw>,
 }
 
 /// What happens to a frame for which the partner has no empty buffer.
@@ -350,6 +426,8 @@ impl fmt::Display for NetworkKind {
             Self::Hipersockets { frame } => write!(f, "hipersockets, frames of {} KB", frame >> 10),
             Self::Vctc { buffer } => write!(f, "vctc, blocks of {buffer} bytes"),
             Self::Ctc { buffer } => write!(f, "ctc, blocks of {buffer} bytes"),
+            Self::Netiucv { buffer } => write!(f, "netiucv, messages of {buffer} bytes"),
+            Self::Claw { buffer } => write!(f, "claw, blocks of {buffer} bytes"),
             Self::Guestlan { nic: Nic::Hipersockets { frame }, .. } => {
                 write!(f, "guestlan hipersockets, frames of {} KB", frame >> 10)
             }
@@ -357,6 +435,7 @@ impl fmt::Display for NetworkKind {
                 write!(f, "guestlan qdio {}, MTU {mtu}", if *ethernet { "ethernet" } else { "ip" })
             }
             Self::Vswitch { mtu } => write!(f, "vswitch, MTU {mtu}"),
+            Self::Lcs { mtu } => write!(f, "lcs, MTU {mtu}"),
             Self::Qdio { mtu, ethernet } => {
                 write!(f, "qdio, layer {}, MTU {mtu}", if *ethernet { 2 } else { 3 })
             }

@@ -83,7 +83,14 @@ impl Link {
             Medium::GuestlanHipers => Some(Self::GuestLan),
             Medium::Qdio1Gbe => Some(Self::Qdio),
             Medium::Vctc => Some(Self::Vctc),
-            Medium::Ctc | Medium::GuestlanQdio | Medium::Vswitch | Medium::Qdio1000BaseT | Medium::Qdio10Gbe => None,
+            Medium::Ctc
+            | Medium::Netiucv
+            | Medium::Claw
+            | Medium::Lcs
+            | Medium::GuestlanQdio
+            | Medium::Vswitch
+            | Medium::Qdio1000BaseT
+            | Medium::Qdio10Gbe => None,
         }
     }
 

@@ -93,7 +93,7 @@ impl GuestPath {
                 level.name
             ));
         }
-        if let Some(link) = level.link.as_ref().filter(|link| self.medium == Medium::Ctc && !link.is_channel()) {
+        if let Some(link) = level.link.as_ref().filter(|link| self.medium.has_channel() && !link.is_channel()) {
             return Some(format!(
                 "level {} has the modelled link {}, but path {self} has only the settings rate and latency; use path vctc",
                 level.name,
@@ -233,6 +233,9 @@ impl GuestSpec {
             Medium::Hipersockets => &format!("type = \"hipersockets\"\nframe = \"{frame}\""),
             Medium::Vctc => "type = \"vctc\"\nbuffer = 65535",
             Medium::Ctc => "type = \"ctc\"",
+            Medium::Netiucv => "type = \"netiucv\"",
+            Medium::Claw => "type = \"claw\"",
+            Medium::Lcs => "type = \"lcs\"",
             Medium::GuestlanHipers => &format!("type = \"guestlan\"\nnic = \"hipersockets\"\nframe = \"{frame}\""),
             Medium::GuestlanQdio => "type = \"guestlan\"\nnic = \"qdio\"\nmtu = 32768",
             Medium::Vswitch => "type = \"vswitch\"\nmtu = 9000",
@@ -430,7 +433,7 @@ mod tests {
         for path in GuestPath::ALL {
             assert_eq!(path.name().parse::<GuestPath>().unwrap(), path);
             for ipv6 in [false, true] {
-                if ipv6 && path.medium == Medium::GuestlanHipers {
+                if ipv6 && path.medium.carries_only_v4() {
                     continue;
                 }
                 let (least, most) = path.mtu_range(ipv6);

@@ -26,14 +26,17 @@ Paths of the kernel:
             loopback, unix, veth, veth-routed, bridge, macvlan, bond, vlan, ipvlan, smc-loopback,
             sockmap
 Paths of siga's own networks:
-            hipersockets, hipersockets-routed, vctc, vctc-routed, ctc, ctc-routed
+            hipersockets, hipersockets-routed, vctc, vctc-routed, ctc, ctc-routed, netiucv,
+            netiucv-routed, claw, claw-routed
             where client and server are processes outside the guests (IUCV):
             hipersockets-iucv, hipersockets-routed-iucv, vctc-iucv, vctc-routed-iucv,
-            ctc-iucv, ctc-routed-iucv
+            ctc-iucv, ctc-routed-iucv, netiucv-iucv, netiucv-routed-iucv, claw-iucv,
+            claw-routed-iucv
             through a switch:
             guestlan-hipers, guestlan-hipers-routed, guestlan-qdio, guestlan-qdio-routed, vswitch,
             vswitch-routed, guestlan-hipers-iucv, guestlan-hipers-routed-iucv, guestlan-qdio-iucv,
-            guestlan-qdio-routed-iucv, vswitch-iucv, vswitch-routed-iucv
+            guestlan-qdio-routed-iucv, vswitch-iucv, vswitch-routed-iucv, lcs, lcs-routed, lcs-iucv,
+            lcs-routed-iucv
             through OSA-Express adapters, whose wires are modelled:
             qdio-1000base-t, qdio-1000base-t-routed, qdio-1gbe, qdio-1gbe-routed, qdio-10gbe,
             qdio-10gbe-routed, qdio-1000base-t-iucv, qdio-1000base-t-routed-iucv, qdio-1gbe-iucv,

@@ -1,5 +1,6 @@
 //! `siga net`: virtual networks for the guests of this host.
 
+mod decode;
 mod lsqeth;
 mod status;
 mod switches;
@@ -88,7 +89,7 @@ pub(crate) enum NetCommand {
     Ping(PingArgs),
     /// Write the frames that a guest sends and receives to a pcapng file. Press Ctrl-C to stop.
     #[command(
-        after_help = "Examples:\n  siga net capture figure-1 tcpip2 --output r.pcapng\n  siga net capture figure-1 tcpip2 --seconds 5 >r.pcapng"
+        after_help = "Examples:\n  siga net capture figure-1 tcpip2 --output r.pcapng\n  siga net capture figure-1 tcpip2 --seconds 5 >r.pcapng\n  siga net capture figure-1 tcpip1 --blocks --output b.pcapng"
     )]
     Capture {
         /// Name of the network that `siga net up` started.
@@ -105,6 +106,16 @@ pub(crate) enum NetCommand {
         /// Stop the capture after this number of seconds. Default: stop when you press Ctrl-C.
         #[arg(long)]
         seconds: Option<f64>,
+        /// Capture the blocks of the guest's devices on networks of type vctc, ctc, netiucv, claw and lcs. `siga net decode` shows
+        /// them. Default: capture the packets.
+        #[arg(long)]
+        blocks: bool,
+    },
+    /// Show the blocks in a pcapng file that `siga net capture --blocks` has written.
+    #[command(after_help = "Examples:\n  siga net decode b.pcapng\n  siga net decode b.pcapng | grep CONNECTION")]
+    Decode {
+        /// The pcapng file.
+        file: PathBuf,
     },
     /// Start a guest that has ended.
     #[command(after_help = "Examples:\n  siga net start figure-1 tcpip2\n  siga net start figure-1 tcpip3")]
@@ -283,9 +294,10 @@ pub(crate) fn run(command: NetCommand) -> Result<()> {
         }
         NetCommand::Status { network: None, format, .. } => all(format),
         NetCommand::Ping(args) => ping(&args),
-        NetCommand::Capture { network, guest, output, snap, seconds } => {
-            capture(&network, &guest, output.as_deref(), snap, seconds)
+        NetCommand::Capture { network, guest, output, snap, seconds, blocks } => {
+            capture(&network, &guest, output.as_deref(), (snap, blocks), seconds)
         }
+        NetCommand::Decode { file } => decode::decode(&file),
         NetCommand::Start { network, guest } => request(&network, Request::StartGuest(guest)),
         NetCommand::Stop { network, guest } => request(&network, Request::StopGuest(guest)),
         NetCommand::Grant { network, lan, guest } => request(&network, Request::Grant { network: lan, guest }),
@@ -416,7 +428,13 @@ fn ping(args: &PingArgs) -> Result<()> {
     Ok(())
 }
 
-fn capture(network: &Name, guest: &Name, output: Option<&Path>, snap_bytes: u32, seconds: Option<f64>) -> Result<()> {
+fn capture(
+    network: &Name,
+    guest: &Name,
+    output: Option<&Path>,
+    (snap_bytes, blocks): (u32, bool),
+    seconds: Option<f64>,
+) -> Result<()> {
     let mut client = Client::connect(network)?;
     // The guest writes to a pipe, so that it never has a descriptor of the user's file.
     let (mut reader, writer) = std::io::pipe().context("cannot create a pipe for the capture")?;
@@ -424,7 +442,7 @@ fn capture(network: &Name, guest: &Name, output: Option<&Path>, snap_bytes: u32,
         Some(path) => Box::new(siga_fabric::files::create(path)?),
         None => Box::new(std::io::stdout()),
     };
-    client.ask(Request::Capture { guest: guest.clone(), snap_bytes }, vec![writer.into()])?;
+    client.ask(Request::Capture { guest: guest.clone(), snap_bytes, blocks }, vec![writer.into()])?;
     let copy = std::thread::spawn(move || std::io::copy(&mut reader, &mut into));
     tell(&format!("siga: capturing the frames of guest {guest}; press Ctrl-C to end"));
     let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());

@@ -2,7 +2,10 @@
 //!
 //! A capture consists of a section header block, interface description blocks and enhanced packet blocks. Timestamps are in nanoseconds.
 
+mod read;
+
 use crate::time::Instant;
+pub use read::{Reader, Record};
 
 const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
@@ -26,6 +29,8 @@ pub enum LinkType {
     Ethernet = 1,
     /// Frames begin with an IPv4 or IPv6 header.
     Ip = 101,
+    /// A format of the user's own. siga uses it for blocks.
+    User0 = 147,
 }
 
 /// The direction of a frame.

@@ -87,6 +87,7 @@ pub(super) const SUITES: &[Suite] = &[
     suite("fuzz-addresses", "cargo xtask fuzz addresses --for 10m", 11, 20, &[CXX]),
     suite("fuzz-cni", "cargo xtask fuzz cni --for 10m", 11, 20, &[CXX]),
     suite("fuzz-filter", "cargo xtask fuzz filter --for 10m", 11, 20, &[CXX]),
+    suite("fuzz-blocks", "cargo xtask fuzz blocks --for 10m", 11, 20, &[CXX]),
     suite("soak", "cargo xtask soak --for 1h", 65, 80, &[]),
     suite("soak-switch", "cargo xtask soak switch --for 1h", 62, 75, &[Need::Root, program("ip", "iproute2")]),
     suite("soak-copy", "cargo xtask soak copy", 1, 10, &[]),

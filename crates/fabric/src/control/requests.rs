@@ -9,7 +9,7 @@ use crate::protocol::secret::Secret;
 use siga_model::allow::Allow;
 use siga_model::error::{Error, Result};
 use siga_model::name::Name;
-use siga_model::topology::Access;
+use siga_model::topology::{Access, Device};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -59,8 +59,8 @@ impl Control {
             Request::Ping { guest, to, bytes, timeout_ms } => {
                 self.ping(key, &guest, to, bytes, timeout_ms).map(|()| None)
             }
-            Request::Capture { guest, snap_bytes } => {
-                self.capture(key, guest, snap_bytes, descriptors.pop()).map(|()| None)
+            Request::Capture { guest, snap_bytes, blocks } => {
+                self.capture(key, guest, (snap_bytes, blocks), descriptors.pop()).map(|()| None)
             }
             Request::ReservePort { lan, port, tenant } => {
                 self.reserve_port(key, lan.as_ref(), port.as_ref(), tenant).map(Some)
@@ -270,14 +270,25 @@ impl Control {
         Ok(())
     }
 
-    fn capture(&mut self, key: u64, guest: Name, snap_bytes: u32, into: Option<OwnedFd>) -> Result<()> {
+    fn capture(
+        &mut self,
+        key: u64,
+        guest: Name,
+        (snap_bytes, blocks): (u32, bool),
+        into: Option<OwnedFd>,
+    ) -> Result<()> {
         self.running(&guest)?;
+        let has_blocks = |device: &Device| self.topology.networks[&device.network].kind.has_blocks();
+        if blocks && !self.topology.guests[&guest].devices.iter().any(has_blocks) {
+            return Err(Error::usage(format!("no device of guest {guest} has blocks"))
+                .hint("only devices on networks of type vctc, ctc, netiucv, claw and lcs have blocks"));
+        }
         let into = into.ok_or_else(|| Error::usage("the capture request contains no descriptor for the output"))?;
         let others = |client: &Client| matches!(&client.waits, Waits::Capture(other) if *other == guest);
         if self.clients.values().any(others) {
             return Err(Error::environment(format!("a capture of guest {guest} is already running")));
         }
-        self.send_order(&guest, &Order::Capture { snap_bytes }, vec![into]);
+        self.send_order(&guest, &Order::Capture { snap_bytes, blocks }, vec![into]);
         self.wait_for(key, Waits::Capture(guest));
         Ok(())
     }

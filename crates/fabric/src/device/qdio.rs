@@ -30,13 +30,9 @@ pub(crate) struct Outbound {
 }
 
 impl Outbound {
-    pub(super) fn new(buffer: u32) -> Self {
+    pub(super) fn new(buffer: u32, queueing: Queueing) -> Self {
         let buffer_bytes = usize::try_from(buffer).unwrap_or(usize::MAX);
-        Self { buffer_bytes, queueing: Queueing::default(), packs: false, elements: 0 }
-    }
-
-    pub(super) fn with_queueing(self, queueing: Queueing) -> Self {
-        Self { queueing, ..self }
+        Self { buffer_bytes, queueing, packs: false, elements: 0 }
     }
 
     pub(super) fn send<S: Source>(&mut self, ring: &mut Producer, source: &mut S) -> Result<Sent, Violation> {

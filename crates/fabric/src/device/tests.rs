@@ -1,11 +1,20 @@
 //! Devices over real rings: what is put in comes out, whatever lies in a block.
 
+mod starts;
+
 use super::*;
 use proptest::prelude::*;
 use siga_model::features::DriverFeatures;
 use siga_ring::{Link, OwnMemory, PeerMemory, Shape, doorbell};
 
 const BUFFER: u32 = 4_096;
+const KINDS: [NetworkKind; 5] = [
+    NetworkKind::Vctc { buffer: BUFFER },
+    NetworkKind::Hipersockets { frame: BUFFER },
+    NetworkKind::Netiucv { buffer: BUFFER - 2 },
+    NetworkKind::Claw { buffer: BUFFER },
+    NetworkKind::Lcs { mtu: 1_500 },
+];
 
 /// Both ends of a link with four buffers each way.
 fn ends() -> (Link, Link) {
@@ -56,7 +65,7 @@ fn receive(inbound: &mut Inbound, link: &mut Link) -> Vec<Found> {
                     frame.copy_to(part.at, &mut bytes);
                     found.push(Ok((bytes, part.marks)));
                 }
-                other @ (Inside::Hello | Inside::Malformed) => {
+                other @ (Inside::Message(_) | Inside::Malformed) => {
                     found.push(Err(other));
                     break;
                 }
@@ -77,8 +86,9 @@ fn open_vctc() -> (Sending, Receiving) {
     let ((mut outbound, _), (_, mut inbound)) = (halves(kind), halves(kind));
     assert_eq!(send(&mut outbound, &mut one, &[1], Marks::default()), Sent::Full, "the other side has said nothing");
     outbound.flush(&mut one.producer).unwrap();
-    assert_eq!(receive(&mut inbound, &mut other), [[Err(Inside::Hello)]]);
-    outbound.partner_ready();
+    let hello = Part { at: 2, len: 0, marks: Marks::default() };
+    assert_eq!(receive(&mut inbound, &mut other), [[Err(Inside::Message(hello))]]);
+    outbound.receive(&[]);
     ((outbound, one), (inbound, other))
 }
 
@@ -96,6 +106,70 @@ fn a_channel_collects_while_a_write_is_in_flight() {
     assert_eq!(outbound.flush(&mut one.producer).unwrap(), 0);
     let block: Vec<_> = (2..5).map(|byte| Ok((vec![byte; 100], Marks::default()))).collect();
     assert_eq!(receive(&mut inbound, &mut other), [block], "one block");
+}
+
+/// Returns the bytes and tags of the frames that have come.
+fn raw(link: &mut Link) -> Vec<(Vec<u8>, u64)> {
+    let mut frames = Vec::new();
+    while let Some(frame) = link.consumer.next_frame().unwrap() {
+        let mut bytes = vec![0; frame.len()];
+        frame.copy_to(0, &mut bytes);
+        frames.push((bytes, frame.tag()));
+    }
+    frames
+}
+
+/// Sends packets of three and four bytes as one block. Returns it.
+fn block_of_two(outbound: &mut Outbound, link: &mut Link, other: &mut Link) -> Vec<u8> {
+    for packet in [&[1; 3][..], &[2; 4]] {
+        assert_eq!(send(outbound, link, packet, Marks::default()), Sent::Packet);
+    }
+    outbound.flush(&mut link.producer).unwrap();
+    let [(block, 0)] = &raw(other)[..] else { panic!("not one block") };
+    block.clone()
+}
+
+#[test]
+fn the_blocks_of_each_type_have_the_bytes_of_its_format() {
+    let ((mut outbound, mut one), (_, mut other)) = open_vctc();
+    let block = block_of_two(&mut outbound, &mut one, &mut other);
+    assert_eq!(block, [0, 21, 0, 9, 8, 0, 0, 0, 1, 1, 1, 0, 10, 8, 0, 0, 0, 2, 2, 2, 2]);
+
+    let (mut one, mut other) = ends();
+    let (mut outbound, _) = halves(NetworkKind::Netiucv { buffer: BUFFER - 2 });
+    outbound.flush(&mut one.producer).unwrap();
+    // "0       0       " in EBCDIC.
+    let user_data = [[0xf0, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40]; 2].concat();
+    assert_eq!(raw(&mut other), [(user_data.clone(), 1)]);
+    outbound.receive(&user_data);
+    let block = block_of_two(&mut outbound, &mut one, &mut other);
+    assert_eq!(block, [0, 5, 1, 1, 1, 0, 11, 2, 2, 2, 2, 0, 0]);
+}
+
+#[test]
+fn a_path_of_netiucv_refuses_other_user_data_and_counts_it() {
+    let (mut one, _) = ends();
+    let (mut outbound, _) = halves(NetworkKind::Netiucv { buffer: BUFFER - 2 });
+    outbound.flush(&mut one.producer).unwrap();
+    outbound.receive(b"0       0       ");
+    assert_eq!(send(&mut outbound, &mut one, &[1], Marks::default()), Sent::Full);
+    assert_eq!((outbound.is_open(), outbound.counters()), (false, vec![("connect_refused", 1)]));
+}
+
+#[test]
+fn a_message_of_netiucv_takes_a_packet_as_large_as_its_buffer_without_a_field() {
+    let (mut one, mut other) = ends();
+    let (mut outbound, mut inbound) = halves(NetworkKind::Netiucv { buffer: BUFFER - 2 });
+    outbound.flush(&mut one.producer).unwrap();
+    outbound.receive(&raw(&mut other)[0].0);
+    let largest = vec![7; BUFFER as usize - 4];
+    assert_eq!(outbound.packet_bytes_max(), largest.len());
+    for packet in [&[1; 50][..], &largest, &[2; 50]] {
+        assert_eq!(send(&mut outbound, &mut one, packet, Marks::default()), Sent::Packet);
+    }
+    assert_eq!(send(&mut outbound, &mut one, &[7; BUFFER as usize - 3], Marks::default()), Sent::Nothing);
+    let found = |packet: &[u8]| vec![Ok((packet.to_vec(), Marks::default()))];
+    assert!(receive(&mut inbound, &mut other) == [found(&[1; 50]), found(&largest), found(&[2; 50])]);
 }
 
 #[test]
@@ -161,10 +235,11 @@ proptest! {
     /// Whatever a partner puts into a frame, what is found lies inside of it and does not overlap.
     #[test]
     fn no_frame_leads_outside_of_itself(frame in prop::collection::vec(any::<u8>(), 0..200), length: u16, first: u16) {
-        for kind in [NetworkKind::Vctc { buffer: BUFFER }, NetworkKind::Hipersockets { frame: BUFFER }] {
+        for kind in KINDS {
             let (mut one, mut other) = ends();
             let mut frame = frame.clone();
-            // Half of the lengths are near what they should be, so that most frames get past the first check.
+            // Half of the lengths are near what they should be, so that most frames get past the first check. A third of the frames
+            // are messages.
             if frame.len() > 4 {
                 let near = u16::try_from(frame.len()).unwrap().wrapping_add(length % 4).wrapping_sub(1);
                 frame[..2].copy_from_slice(&if length % 2 == 0 { near } else { length }.to_be_bytes());
@@ -172,13 +247,14 @@ proptest! {
             }
             let place = one.producer.reserve(frame.len()).unwrap().unwrap();
             place.copy_from_slice(&frame);
-            one.producer.commit(frame.len(), u64::from(length));
+            one.producer.commit(frame.len(), u64::from(length % 3));
             one.producer.publish();
             let mut inbound = halves(kind).1;
             let received = other.consumer.next_frame().unwrap().unwrap();
             let (mut at, mut end) = (0, 0);
-            while let Inside::Packet(part) = inbound.next(&received, &mut at) {
-                prop_assert!(part.at >= end && part.len > 0 && part.at + part.len <= received.len());
+            while let Inside::Packet(part) | Inside::Message(part) = inbound.next(&received, &mut at) {
+                let is_hello = part.len == 0 && frame.len() >= 2 && at == 2;
+                prop_assert!(is_hello || part.at >= end && part.len > 0 && part.at + part.len <= received.len());
                 end = part.at + part.len;
             }
         }
@@ -232,7 +308,8 @@ fn a_sender_to_a_card_packs_from_five_buffers_in_flight_on_and_stops_at_two() {
 #[test]
 fn frames_to_a_card_have_the_queue_of_their_type_of_service() {
     let kind = NetworkKind::Qdio { mtu: 8_992, ethernet: true };
-    let ((mut link, mut other), mut outbound) = (ends_with(65_536, 8), outbound(kind, Queueing::Precedence));
+    let ((mut link, mut other), mut outbound) =
+        (ends_with(65_536, 8), outbound(kind, &Settings { queueing: Queueing::Precedence, ..Settings::default() }));
     let marks = Marks { checksum_unfilled: true, segment_bytes: 1_460 };
     for tos in [0x00, 0xe0] {
         let packet = [&[0; 12][..], &[8, 0, 0x45, tos], &[0; 40]].concat();

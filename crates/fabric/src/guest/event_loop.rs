@@ -10,7 +10,7 @@ use super::peer_link::{Links, Partner, Receiver, Sender};
 use super::port_filter::PortFilter;
 use super::wakes::Wakes;
 use super::zero_copy::InRing;
-use super::{Node, emulated, groups, links, relay, setup};
+use super::{Node, block_capture, emulated, groups, links, relay, setup};
 use crate::device::{self, Inside};
 use crate::iucv::applications::Applications;
 use crate::iucv::memory::Memory;
@@ -397,6 +397,7 @@ fn take(
     else {
         return Ok(0);
     };
+    let format = inbound.format().filter(|_| links.captured_blocks.is_some());
     let half = ring.round() / 2;
     // The application had time to read the retained bytes and has not read them. The bytes must not block the ring any longer, so
     // they are copied out of the ring (decision 013). On a virtual CTC a single retained buffer is too many, because the sender
@@ -409,14 +410,17 @@ fn take(
     while count < RECEIVE_AT_ONCE_MAX && backpressure.waits_for().is_none() && ring.count_unreturned() < half {
         let Some(frame) = ring.next_frame().map_err(broken(link))? else { break };
         count += 1;
+        if let Some((format, capture)) = format.zip(links.captured_blocks.as_mut()) {
+            block_capture::add_received(capture, (at, link), &links.senders[link], format, &frame);
+        }
         let mut done = 0;
         loop {
             let part = match inbound.next(&frame, &mut done) {
                 Inside::Packet(part) => part,
                 Inside::End => break,
-                Inside::Hello => {
-                    links.senders[link].partner_ready();
-                    break;
+                Inside::Message(part) => {
+                    links.senders[link].receive(&frame, part);
+                    continue;
                 }
                 Inside::Malformed => {
                     *malformed += 1;

@@ -254,7 +254,7 @@ impl Node {
 
     pub(super) fn quiesce(&mut self, pair: RingPairId) {
         if let Some(sender) = self.links.senders.iter_mut().find(|sender| sender.pair == Some(pair)) {
-            sender.is_quiesced = true;
+            sender.quiesce();
         }
         self.send_event(&GuestEvent::Quiet { pair }, Vec::new());
     }

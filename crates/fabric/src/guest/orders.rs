@@ -6,11 +6,13 @@ use crate::limits::{CAPTURE_BYTES_MAX, INVENTORY_PART_MAX, RECONNECTING_MAX};
 use crate::protocol::channel::{Channel, Ended};
 use crate::protocol::message::{GuestEvent, Order, PROTOCOL, RingPairEnd};
 use crate::protocol::report::ReportPart;
+use crate::switch::capture as switch;
 use rustix::io::Errno;
 use rustix::net::{self, SocketFlags};
 use siga_ring::clock::Ticks;
 use siga_stack::ip::echo::Ping;
 use siga_stack::link::capture::CaptureSettings;
+use siga_stack::pcapng::LinkType;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, SystemTime};
 
@@ -146,7 +148,7 @@ impl Node {
                 let until = if sent { Ticks(now.0 + span.0) } else { now };
                 self.pings.push(OpenPing { request, ping, sent: now, until });
             }
-            Order::Capture { snap_bytes } => self.start_capture(snap_bytes, descriptors.pop()),
+            Order::Capture { snap_bytes, blocks } => self.start_capture((snap_bytes, blocks), descriptors.pop()),
             Order::CaptureStop => self.stop_capture(),
             Order::Stop => {
                 self.account(None);
@@ -155,14 +157,16 @@ impl Node {
         }
     }
 
-    fn start_capture(&mut self, snap_bytes: u32, into: Option<OwnedFd>) {
+    fn start_capture(&mut self, (snap_bytes, blocks): (u32, bool), into: Option<OwnedFd>) {
         let Some(into) = into else { return };
         let snap_bytes = usize::try_from(snap_bytes).unwrap_or(usize::MAX);
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let since_1970_ns = u64::try_from(since_1970.as_nanos()).unwrap_or(0);
         let epoch_ns = since_1970_ns.saturating_sub(self.now().as_ns());
         let bytes_max = CAPTURE_BYTES_MAX;
-        if !self.start_switch_capture(snap_bytes, bytes_max, epoch_ns) {
+        if blocks {
+            self.links.capture_blocks(Some(switch::Capture::new(LinkType::User0, (snap_bytes, bytes_max), epoch_ns)));
+        } else if !self.start_switch_capture(snap_bytes, bytes_max, epoch_ns) {
             self.stack.start_capture(CaptureSettings { snap_bytes, bytes_max, epoch_ns });
         }
         let _ = rustix::io::ioctl_fionbio(&into, true);
@@ -241,6 +245,10 @@ impl Node {
             let open = self.pings.swap_remove(at);
             self.send_event(&GuestEvent::Pong { request: open.request, time_ns: None }, Vec::new());
         }
+        if self.links.captured_blocks.is_some() {
+            let at = self.clock.instant(now);
+            self.links.take_captured(at);
+        }
         self.write_capture();
     }
 
@@ -248,7 +256,7 @@ impl Node {
         let Some(capture) = &mut self.capture else { return };
         if capture.waiting.is_empty() {
             let of_switch = self.switch.as_mut().and_then(|switch| switch.capture.as_mut());
-            capture.waiting = match of_switch {
+            capture.waiting = match self.links.captured_blocks.as_mut().or(of_switch) {
                 Some(capture) => capture.file.take(),
                 None => self.stack.take_capture(),
             };
@@ -268,7 +276,9 @@ impl Node {
 
     fn stop_capture(&mut self) {
         if self.capture.take().is_some() {
-            let of_switch = self.switch.as_mut().and_then(|switch| switch.capture.take());
+            let of_blocks = self.links.captured_blocks.take();
+            self.links.capture_blocks(None);
+            let of_switch = of_blocks.or_else(|| self.switch.as_mut().and_then(|switch| switch.capture.take()));
             let missed = of_switch.map_or_else(|| self.stack.stop_capture(), |capture| capture.file.left_out());
             self.send_event(&GuestEvent::CaptureEnded { missed }, Vec::new());
         }

@@ -22,9 +22,10 @@ use crate::limits::{
 };
 use crate::protocol::message::{GuestDevice, MemberId};
 use crate::protocol::ticket::RingPairId;
+use crate::switch::capture::Capture;
 use siga_model::features::DriverFeatures;
 use siga_model::prefix::broadcast;
-use siga_model::topology::{Full, NetworkKind, Queueing};
+use siga_model::topology::{Full, NetworkKind};
 use siga_ring::clock::Ticks;
 use siga_ring::{Consumer, Producer, Retainer, Violation, WakeFd};
 use siga_stack::link::frame::Marks;
@@ -67,7 +68,7 @@ pub(crate) struct Sender {
     pub(super) ring: Option<Producer>,
     pub(super) outbound: Outbound,
     kind: NetworkKind,
-    queueing: Queueing,
+    pub(super) settings: device::Settings,
     full: Full,
     features: DriverFeatures,
     pub(super) backlog: VecDeque<(Vec<u8>, Marks)>,
@@ -111,16 +112,19 @@ pub(super) struct SenderCounters {
 
 impl Sender {
     pub(crate) fn new(partner: Partner, place: usize, device: &GuestDevice) -> Self {
-        let GuestDevice { kind, full, features, queueing, .. } = *device;
+        let GuestDevice { kind, full, features, .. } = *device;
+        let (queueing, mac) = (device.queueing, device.mac);
+        let claw = device.claw.clone();
+        let settings = device::Settings { queueing, claw, is_gateway: mac.is_none(), mac, captures: false };
         Self {
             partner,
             device: place,
             hosts: Vec::new(),
             pair: None,
             ring: None,
-            outbound: device::outbound(kind, queueing),
+            outbound: device::outbound(kind, &settings),
             kind,
-            queueing,
+            settings,
             full,
             features,
             backlog: VecDeque::new(),
@@ -144,7 +148,8 @@ impl Sender {
     pub(crate) fn attach(&mut self, pair: RingPairId, mut ring: Producer) {
         self.detach();
         convert::prepare(&mut ring, self.features, self.kind);
-        self.outbound = device::outbound(self.kind, self.queueing);
+        counters::add(&mut self.past, &counters::named(self.outbound.counters()));
+        self.outbound = device::outbound(self.kind, &self.settings);
         (self.pair, self.ring) = (Some(pair), Some(ring));
         (self.is_quiesced, self.asked, self.is_dirty, self.awaited) = (false, false, true, 0);
     }
@@ -209,11 +214,6 @@ impl Sender {
     /// Returns whether half of the queue is in use. The other half is reserved for packets that go only to this partner.
     pub(crate) fn is_crowded(&self) -> bool {
         self.backlog.len() >= BACKLOG_FRAMES_MAX / 2 || self.backlog_bytes >= BACKLOG_BYTES_MAX / 2
-    }
-
-    pub(crate) fn partner_ready(&mut self) {
-        self.outbound.partner_ready();
-        self.is_dirty = true;
     }
 
     /// Sends, queues or drops one forwarded packet. With the driver feature `copy_once`, the packet is copied directly from the
@@ -438,7 +438,7 @@ impl Sender {
         }
         let own = &self.counters;
         let own = [("backlog_full", own.backlog_full), ("too_long", own.too_long), ("no_partner", own.no_partner)];
-        counters::add(&mut counters, &counters::named(own));
+        counters::add(&mut counters, &counters::named(own.into_iter().chain(self.outbound.counters())));
         self.add_wire_counters(&mut counters);
         counters
     }
@@ -477,7 +477,7 @@ impl Receiver {
         Self {
             ring: None,
             wake_fd: None,
-            inbound: device::halves(kind).1,
+            inbound: device::inbound(kind),
             kind,
             broadcasts: device.addresses.iter().filter_map(|own| broadcast(*own)).collect(),
             is_hot: false,
@@ -494,7 +494,7 @@ impl Receiver {
     }
 
     pub(crate) fn attach(&mut self, ring: Consumer, wake_fd: (u64, WakeFd), now: Ticks) {
-        self.inbound = device::halves(self.kind).1;
+        self.inbound = device::inbound(self.kind);
         (self.ring, self.wake_fd) = (Some(ring), Some(wake_fd));
         (self.last_traffic, self.last_look, self.traffic_seen, self.idle_reported) = (now, now, 0, false);
     }
@@ -559,6 +559,8 @@ pub(super) struct Links {
     pub(super) wired: Vec<usize>,
     /// What others may open to this guest. `None`: everything.
     pub(super) filter: Option<Box<PortFilter>>,
+    /// The capture of the blocks that this guest sends and receives, if it runs.
+    pub(super) captured_blocks: Option<Capture>,
 }
 
 impl Links {

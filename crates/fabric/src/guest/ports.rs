@@ -23,6 +23,7 @@ use siga_ring::clock::Ticks;
 use siga_stack::link::device::Agreed;
 use siga_stack::link::frame::Marks;
 use siga_stack::link::source::Sources;
+use siga_stack::pcapng::LinkType;
 use siga_stack::time::Instant;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -177,6 +178,7 @@ impl Node {
         let own = Sources::new(&prefixes, &[]).map_err(|error| Error::usage(format!("addresses: {error:?}")))?;
         let agreed = self.config.devices.first().map(|device| convert::agreed(device.features, device.kind));
         let Some((switch, agreed)) = self.switch.as_mut().zip(agreed) else { return Ok(()) };
+        self.links.senders[link].settings.mac = Some(port.settings.mac);
         let place = switch.port_of_link(link);
         let before = place.and_then(|at| switch.take_port(at));
         let (counters, emulators, output) =
@@ -252,7 +254,7 @@ impl Node {
 
     pub(super) fn start_switch_capture(&mut self, snap_bytes: usize, bytes_max: usize, epoch_ns: u64) -> bool {
         let Some(switch) = &mut self.switch else { return false };
-        switch.capture = Some(Capture::new(snap_bytes, bytes_max, epoch_ns));
+        switch.capture = Some(Capture::new(LinkType::Ethernet, (snap_bytes, bytes_max), epoch_ns));
         true
     }
 }

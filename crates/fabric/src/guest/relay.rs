@@ -4,9 +4,9 @@
 //! not agree to a frame's marks, the frame is cut and its checksum is filled in. `ports.rs` adds and removes the ports.
 
 use super::Node;
-use super::peer_link::{Links, Receiver};
-use super::{carded, emulated};
-use crate::device::{Inside, qdio};
+use super::peer_link::Links;
+use super::{block_capture, carded, emulated};
+use crate::device::{Inside, Part, qdio};
 use crate::limits::RECEIVE_AT_ONCE_MAX;
 use crate::protocol::message::Loss;
 use crate::switch::assigning;
@@ -322,6 +322,31 @@ fn capture<P: Payload + ?Sized>(
     capture.add(at, (port, label), direction, frame, |into| payload.copy_to(0, into), comment);
 }
 
+/// Sends one frame of a ring on, or gives it to the card of its guest. Returns the link to which it was sent, if it was sent to one port
+/// with a ring.
+#[inline]
+fn take_part(
+    switch: &mut Switch,
+    links: &mut Links,
+    (at, from): (Instant, usize),
+    link: usize,
+    (frame, part): (&Frame<'_>, Part),
+    broken: &mut Broken,
+) -> Option<usize> {
+    let header = Header::new(part.len, |into| frame.copy_to(part.at, into));
+    let head = header.bytes().len();
+    let rest = Rest { frame, at: part.at + head, len: part.len - head };
+    if !switch.cards.is_empty() {
+        let place = qdio::place(frame.tag());
+        let is_held = carded::hold_from_guest(switch, (at, from), place, (&header, &rest, part.marks));
+        links.receivers[link].waits_for_card = switch.is_held(from);
+        if is_held {
+            return None;
+        }
+    }
+    relay(switch, links, at, from, (header, &rest, part.marks), broken)
+}
+
 /// Receives frames of one link and sends them on. Returns the number of frames. The error contains the index of the link to detach
 /// and the reason.
 pub(super) fn take(
@@ -354,26 +379,33 @@ pub(super) fn take(
             }
         };
         count += 1;
-        let mut done = 0;
-        let Receiver { inbound, .. } = &mut links.receivers[link];
-        let Inside::Packet(part) = inbound.next(&frame, &mut done) else { continue };
-        let header = Header::new(part.len, |into| frame.copy_to(part.at, into));
-        let head = header.bytes().len();
-        let rest = Rest { frame: &frame, at: part.at + head, len: part.len - head };
-        if !switch.cards.is_empty() {
-            let place = qdio::place(frame.tag());
-            let is_held = carded::hold_from_guest(switch, (at, from), place, (&header, &rest, part.marks));
-            links.receivers[link].waits_for_card = switch.is_held(from);
-            if is_held {
-                continue;
-            }
+        if let Some(capture) = &mut links.captured_blocks
+            && let Some(format) = links.receivers[link].inbound.format()
+        {
+            block_capture::add_received(capture, (at, link), &links.senders[link], format, &frame);
         }
-        let sent = relay(switch, links, at, from, (header, &rest, part.marks), broken);
-        if let Some(to) = sent {
-            let backpressure = &mut links.receivers[link].backpressure;
-            backpressure.forwarded(now, times, to);
-            if links.senders[to].has_backpressure() {
-                links.receivers[link].backpressure.begin(now, times);
+        let mut done = 0;
+        while done < frame.len() {
+            let part = match links.receivers[link].inbound.next(&frame, &mut done) {
+                Inside::Packet(part) => part,
+                Inside::Message(part) => {
+                    links.senders[link].receive(&frame, part);
+                    continue;
+                }
+                Inside::End => break,
+                Inside::Malformed => {
+                    links.receivers[link].malformed += 1;
+                    break;
+                }
+            };
+            // The other frames of a block count towards the frames that a guest can send in one turn.
+            switch.pieces += usize::from(done < frame.len());
+            if let Some(to) = take_part(switch, links, (at, from), link, (&frame, part), broken) {
+                let backpressure = &mut links.receivers[link].backpressure;
+                backpressure.forwarded(now, times, to);
+                if links.senders[to].has_backpressure() {
+                    links.receivers[link].backpressure.begin(now, times);
+                }
             }
         }
     }

@@ -4,13 +4,12 @@
 
 use super::peer_link::{Links, Sender};
 use crate::counters::{self, Counters};
-use crate::device::{Sent, Source, Whole};
+use crate::device::{MESSAGE_BYTES_MAX, Part, Sent, Source, Whole};
 use crate::emulator::{Emulator, Held};
 use crate::limits::TRANSMIT_AT_ONCE_MAX;
 use crate::protocol::message::{GuestDevice, OutboundLink};
 use siga_model::link::Link;
-use siga_model::topology::NetworkKind;
-use siga_ring::Violation;
+use siga_ring::{Frame, Violation};
 use siga_stack::link::frame::Marks;
 use siga_stack::stack::Transmit;
 use siga_stack::time::Instant;
@@ -45,7 +44,7 @@ impl Wire {
     pub(super) fn of(device: &GuestDevice) -> Option<Self> {
         let OutboundLink { link, stream } = device.link.clone()?;
         let packets = |link| Self::Packets(Box::new(Packets { emulator: Emulator::new(link, stream), arrived: None }));
-        let is_channel = matches!(device.kind, NetworkKind::Ctc { .. });
+        let is_channel = device.kind.has_channel();
         let channel = |link| Self::Channel(Box::new(Channel { link, blocks: 0, bytes: 0, busy_ns: 0 }));
         Some(if is_channel { channel(link) } else { packets(link) })
     }
@@ -63,6 +62,32 @@ impl Packets {
 }
 
 impl Sender {
+    /// Acts on a message of the partner's device.
+    #[cold]
+    pub(crate) fn receive(&mut self, frame: &Frame<'_>, part: Part) {
+        let mut message = [0; MESSAGE_BYTES_MAX];
+        let message = &mut message[..part.len.min(MESSAGE_BYTES_MAX)];
+        frame.copy_to(part.at, message);
+        self.outbound.receive(message);
+        self.is_dirty = true;
+    }
+
+    /// Stops sending, because the control program is about to end the ring pair. Sends a message about this first, if the
+    /// connectivity type has one.
+    pub(super) fn quiesce(&mut self) {
+        if let Some(ring) = &mut self.ring {
+            // An error is a violation of the ring's protocol. The end of the pair does not need the ring.
+            let _ = self.outbound.end(ring);
+        }
+        self.is_quiesced = true;
+    }
+
+    /// Begins or ends the capture of the blocks that this link sends.
+    pub(super) fn capture_blocks(&mut self, captures: bool) {
+        self.settings.captures = captures;
+        self.outbound.capture(captures);
+    }
+
     /// Sends like [`Sender::transmit`], but over the modelled link if there is one.
     ///
     /// # Errors
@@ -92,10 +117,10 @@ impl Sender {
         at: Instant,
         source: &mut S,
     ) -> Result<bool, Violation> {
-        let (Some(ring), Some(ctc)) = (&mut self.ring, self.outbound.ctc()) else { return Ok(false) };
-        let has_ended = ctc.end_block(ring, at)?;
+        let Some(ring) = &mut self.ring else { return Ok(false) };
+        let has_ended = self.outbound.end_block(ring, at)?;
         let sent = self.transmit(source)?;
-        if let Some((bytes, ns)) = self.outbound.ctc().and_then(|ctc| ctc.begin_block(&channel.link, at)) {
+        if let Some((bytes, ns)) = self.outbound.begin_block(&channel.link, at) {
             channel.blocks += 1;
             channel.bytes += bytes;
             channel.busy_ns += ns;

@@ -17,15 +17,15 @@ use siga_model::mac::Mac;
 use siga_model::name::Name;
 use siga_model::topology::sources::{self, SourceList};
 use siga_model::topology::{
-    Device, Full, KernelPort, Mirror, NetworkKind, Nic, PortLink, PortSettings, Queueing, Route, Switch, TcpSettings,
-    TcpTo, Topology,
+    Claw, Device, Full, KernelPort, Mirror, NetworkKind, Nic, PortLink, PortSettings, Queueing, Route, Switch,
+    TcpSettings, TcpTo, Topology,
 };
 use siga_model::waiting::Waiting;
 use std::fmt;
 use std::net::IpAddr;
 
 /// The version of the protocol: of all messages of this crate. Both ends of a channel must use the same version.
-pub const PROTOCOL: u32 = 16;
+pub const PROTOCOL: u32 = 17;
 
 /// The name of a member of a network: one device of one guest.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -146,14 +146,16 @@ impl SwitchConfig {
         let network = topology.networks.get(network)?;
         let switch = network.switch.as_ref()?;
         let (any_protocol, only_v4) = match network.kind {
-            NetworkKind::Guestlan { nic: Nic::Hipersockets { .. }, .. } => (false, true),
+            NetworkKind::Guestlan { nic: Nic::Hipersockets { .. }, .. } | NetworkKind::Lcs { .. } => (false, true),
             NetworkKind::Guestlan { nic: Nic::Qdio { ethernet }, .. } | NetworkKind::Qdio { ethernet, .. } => {
                 (ethernet, false)
             }
             NetworkKind::Vswitch { .. }
             | NetworkKind::Hipersockets { .. }
             | NetworkKind::Vctc { .. }
-            | NetworkKind::Ctc { .. } => (true, false),
+            | NetworkKind::Ctc { .. }
+            | NetworkKind::Netiucv { .. }
+            | NetworkKind::Claw { .. } => (true, false),
         };
         let Switch { flood_per_second, accounting, .. } = *switch;
         Some(Self { any_protocol, only_v4, flood_per_second, accounting })
@@ -192,6 +194,9 @@ pub struct GuestDevice {
     /// Which output queue of its card the device uses for a frame, on a network of type qdio.
     #[serde(default)]
     pub queueing: Queueing,
+    /// The settings of the device on a network of type claw.
+    #[serde(default)]
+    pub claw: Option<Box<Claw>>,
 }
 
 /// A modelled link in the direction in which a guest sends.
@@ -223,6 +228,7 @@ impl GuestDevice {
             idle_seconds: network.idle_seconds,
             mac: device.port.as_ref().map(|port| port.mac),
             link,
+            claw: device.claw.as_ref().map(|claw| Box::new(claw.complete(topology, device))),
             queueing: device
                 .port
                 .as_ref()
@@ -237,10 +243,13 @@ impl GuestDevice {
 /// full blocks of 32,768 bytes has 8.2 MB/s, as in z/VM's report.
 const CHANNEL: Link = Link::channel(136_000_000, 2_000_000);
 
+/// The channel of a network of type claw. A stream of full blocks of 32,760 bytes has 2.2 MB/s, as in z/VM's report.
+const CLAW_CHANNEL: Link = Link::channel(20_000_000, 1_800_000);
+
 /// Returns the modelled link over which a guest sends on a CTC, and whether packets of the CTC pass over a link in any direction.
 fn link_of(topology: &Topology, device: &Device) -> (Option<OutboundLink>, bool) {
     let kind = topology.networks[&device.network].kind;
-    if !kind.is_ctc() {
+    if !kind.joins_two_guests() {
         return (None, false);
     }
     let mut others =
@@ -249,9 +258,10 @@ fn link_of(topology: &Topology, device: &Device) -> (Option<OutboundLink>, bool)
     let directed = |link: Option<&Link>, stream| Some(OutboundLink { link: link?.clone(), stream });
     let link = directed(device.link.from_station.as_ref(), 0);
     let link = link.or_else(|| directed(other?.to_station.as_ref(), 1));
-    if matches!(kind, NetworkKind::Ctc { .. }) {
+    if kind.has_channel() {
         // The channel takes whole blocks, with all that they contain.
-        return (link.or_else(|| directed(Some(&CHANNEL), 0)), false);
+        let channel = if matches!(kind, NetworkKind::Claw { .. }) { &CLAW_CHANNEL } else { &CHANNEL };
+        return (link.or_else(|| directed(Some(channel), 0)), false);
     }
     let has_link = |link: &PortLink| *link != PortLink::default();
     (link, has_link(&device.link) || other.is_some_and(has_link))
@@ -327,8 +337,9 @@ pub enum Order {
     /// Send an echo request with `bytes` bytes of payload to `to`, and wait for the reply. The guest answers with a `Pong` event that
     /// repeats the number `request`.
     Ping { request: u64, to: IpAddr, bytes: u16, timeout_ms: u32 },
-    /// Capture the guest's frames, up to `snap_bytes` bytes of each. Descriptor: the pipe to which the guest writes the capture.
-    Capture { snap_bytes: u32 },
+    /// Capture the guest's frames, up to `snap_bytes` bytes of each, or with `blocks`, the blocks of its devices. Descriptor: the pipe to
+    /// which the guest writes the capture.
+    Capture { snap_bytes: u32, blocks: bool },
     /// End the capture.
     CaptureStop,
     /// End the guest's process.

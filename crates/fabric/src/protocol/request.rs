@@ -60,9 +60,9 @@ pub enum Request {
     /// Make a guest send an ICMP echo request with `bytes` bytes of payload to `to`, and wait at most `timeout_ms` milliseconds for
     /// the reply.
     Ping { guest: Name, to: IpAddr, bytes: u16, timeout_ms: u32 },
-    /// Capture a guest's frames, up to `snap_bytes` bytes of each frame, until this connection closes. Descriptor: the pipe to
-    /// which the guest writes the capture.
-    Capture { guest: Name, snap_bytes: u32 },
+    /// Capture a guest's frames, up to `snap_bytes` bytes of each frame, or with `blocks`, the blocks of its devices, until this
+    /// connection closes. Descriptor: the pipe to which the guest writes the capture.
+    Capture { guest: Name, snap_bytes: u32, blocks: bool },
     /// Reserve a port that a network namespace can join: the port with this name, or without a name any free port of the switched network
     /// `lan`. It stays reserved while this connection is open. `tenant` names the namespace, for `ReleasePort`.
     ReservePort {

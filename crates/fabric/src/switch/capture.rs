@@ -3,10 +3,11 @@
 use siga_stack::pcapng::{Direction, Frame, LinkType, Pcapng};
 use siga_stack::time::Instant;
 
-/// A capture of a switch's frames. Each port is an interface.
+/// A capture of a switch's frames, or of the blocks of a guest's devices. Each port or link is an interface.
 #[derive(Debug)]
 pub(crate) struct Capture {
     pub(crate) file: Pcapng,
+    link_type: LinkType,
     snap_bytes: usize,
     epoch_ns: u64,
     /// The number of each port's interface in the file.
@@ -14,8 +15,8 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
-    pub(crate) fn new(snap_bytes: usize, bytes_max: usize, epoch_ns: u64) -> Self {
-        Self { file: Pcapng::new(bytes_max), snap_bytes, epoch_ns, interfaces: Vec::new() }
+    pub(crate) fn new(link_type: LinkType, (snap_bytes, bytes_max): (usize, usize), epoch_ns: u64) -> Self {
+        Self { file: Pcapng::new(bytes_max), link_type, snap_bytes, epoch_ns, interfaces: Vec::new() }
     }
 
     /// Forgets the interface of a port, because another port has its number now.
@@ -41,7 +42,7 @@ impl Capture {
         let interface = match self.interfaces[port] {
             Some(known) => known,
             None => {
-                let added = self.file.add_interface(label, LinkType::Ethernet);
+                let added = self.file.add_interface(label, self.link_type);
                 self.interfaces[port] = Some(added);
                 added
             }

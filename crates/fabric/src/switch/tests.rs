@@ -291,7 +291,7 @@ fn the_next_uplink_is_announced_when_the_first_one_goes() {
 #[test]
 fn a_capture_does_not_show_a_port_under_the_name_of_an_earlier_one() {
     let mut switch = switch(Protection::All);
-    let mut capture = capture::Capture::new(100, 10_000, 0);
+    let mut capture = capture::Capture::new(siga_stack::pcapng::LinkType::Ethernet, (100, 10_000), 0);
     let show = |capture: &mut capture::Capture, label: &str| {
         let frame = (&[0_u8; 60][..], 60);
         capture.add(AT, (2, label), siga_stack::pcapng::Direction::In, frame, |_| (), "");

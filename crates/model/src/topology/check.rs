@@ -3,8 +3,8 @@
 use super::file::{AccessWord, DeviceEntry, File, GuestEntry, NetworkEntry, RouteEntry, Type};
 use super::tcp::tcp_settings;
 use super::{
-    Access, Device, Guest, Network, NetworkKind, PortLink, Route, TcpTo, Topology, assigned, joined, osa, sources,
-    switched, switched_kind,
+    Access, Device, Guest, Network, NetworkKind, PortLink, Route, TcpTo, Topology, assigned, claw, joined, lcs, osa,
+    sources, switched, switched_kind,
 };
 use crate::error::{Error, Result};
 use crate::limits;
@@ -81,8 +81,11 @@ fn network(entry: &NetworkEntry, guests: &BTreeMap<Name, GuestEntry>) -> Result<
         }
         Type::Vctc => NetworkKind::Vctc { buffer: block_bytes(entry)? },
         Type::Ctc => NetworkKind::Ctc { buffer: block_bytes(entry)? },
+        Type::Netiucv => NetworkKind::Netiucv { buffer: message_bytes(entry)? },
+        Type::Claw => claw::kind(entry)?,
         Type::Guestlan | Type::Vswitch => switched_kind::kind(entry)?,
         Type::Qdio => osa::kind(entry)?,
+        Type::Lcs => lcs::kind(entry)?,
     };
     osa::check_cards(entry, kind)?;
     let switch = switched::switch(entry, kind, |name| guests.contains_key(name))?;
@@ -126,6 +129,14 @@ fn block_bytes(entry: &NetworkEntry) -> Result<u32> {
     refuse(entry.frame.is_some(), "frame", "networks of type vctc and ctc have the key `buffer` instead")?;
     let buffer = entry.buffer.unwrap_or(limits::VCTC_BUFFER_BYTES_DEFAULT);
     let range = limits::VCTC_BUFFER_BYTES_MIN..=limits::VCTC_BUFFER_BYTES_MAX;
+    within(format_args!("a buffer of {buffer} bytes"), buffer, range).map(|()| buffer)
+}
+
+/// Reads the size of the messages of a path of type netiucv.
+fn message_bytes(entry: &NetworkEntry) -> Result<u32> {
+    refuse(entry.frame.is_some(), "frame", "networks of type netiucv have the key `buffer` instead")?;
+    let buffer = entry.buffer.unwrap_or(limits::NETIUCV_BUFFER_BYTES);
+    let range = limits::NETIUCV_BUFFER_BYTES_MIN..=limits::NETIUCV_BUFFER_BYTES;
     within(format_args!("a buffer of {buffer} bytes"), buffer, range).map(|()| buffer)
 }
 
@@ -221,16 +232,17 @@ fn device(guest: &Name, place: usize, entry: DeviceEntry, networks: Networks<'_>
     bounded("addresses", entry.addresses.len(), limits::ADDRESSES_MAX).map_err(at)?;
     let addresses = entry.addresses.iter().map(|own| own_address(own)).collect::<Result<Vec<_>>>().map_err(at)?;
     let mtu = mtu(entry.mtu, kind, &addresses).map_err(at)?;
+    let claw = claw::settings(kind, &entry, mtu).map_err(at)?;
     // A value outside the range is clamped, not refused, as in z/VM.
     let buffer_count = entry.buffer_count.map_or(kind.buffer_count_default(), |count| {
         u16::try_from(count).unwrap_or(u16::MAX).clamp(limits::BUFFER_COUNT_MIN, limits::BUFFER_COUNT_MAX)
     });
     let port = switched::device_port(network, &entry, written, &addresses).map_err(at)?;
     let link = if port.is_none() { entry.link } else { PortLink::default() };
-    if matches!(kind, NetworkKind::Ctc { .. }) {
+    if kind.has_channel() {
         link.from_station.iter().chain(&link.to_station).try_for_each(only_channel).map_err(at)?;
     }
-    Ok(Device { network: entry.network, addresses, mtu, buffer_count, full: entry.full, name, port, link })
+    Ok(Device { network: entry.network, addresses, mtu, buffer_count, full: entry.full, name, port, link, claw })
 }
 
 /// Refuses settings of a link that the channel of a real CTC does not have.
@@ -238,18 +250,15 @@ fn only_channel(link: &Link) -> Result<()> {
     if link.is_channel() {
         return Ok(());
     }
-    Err(Error::usage(format!(
-        "the channel of a ctc has only the settings rate and latency, but the link is {}",
-        link.label()
-    ))
-    .hint("use a network of type vctc for other settings"))
+    Err(Error::usage(format!("the channel has only the settings rate and latency, but the link is {}", link.label()))
+        .hint("use a network of type vctc for other settings"))
 }
 
 pub(super) fn mtu(asked: Option<u32>, kind: NetworkKind, addresses: &[IpNet]) -> Result<u16> {
     let least =
         if addresses.iter().any(|own| own.addr().is_ipv6()) { limits::MTU_IPV6_MIN } else { limits::MTU_IPV4_MIN };
     let most = kind.mtu_max();
-    let mtu = asked.unwrap_or(most);
+    let mtu = asked.unwrap_or(kind.mtu_default());
     within(format_args!("an MTU of {mtu} bytes (on {kind})"), mtu, least..=most)?;
     Ok(u16::try_from(mtu).unwrap_or(u16::MAX))
 }
@@ -336,25 +345,36 @@ fn members_fit(topology: &Topology) -> Result<()> {
         match network.kind {
             NetworkKind::Hipersockets { .. } => bounded("devices", count, limits::MEMBERS_MAX).map_err(at)?,
             // `switched::assign_addresses` has counted the ports.
-            NetworkKind::Guestlan { .. } | NetworkKind::Vswitch { .. } | NetworkKind::Qdio { .. } => {}
-            NetworkKind::Vctc { .. } | NetworkKind::Ctc { .. } => {
-                bounded("devices on a CTC", count, 2).map_err(at)?;
-                let mut guests = topology.on(name).map(|(guest, _, _)| guest);
-                if let (Some(one), Some(other)) = (guests.next(), guests.next())
-                    && one == other
-                {
-                    return Err(at(Error::usage(format!(
-                        "both ends of a CTC belong to the guest {one}; they must belong to two guests"
-                    ))));
-                }
-                let links = topology.on(name).filter(|(_, _, device)| device.link != PortLink::default()).count();
-                if links > 1 {
-                    let message = "both devices of a CTC have a modelled link, but a CTC has only one";
-                    return Err(at(Error::usage(message)
-                        .hint("remove `link` from one device; a link can have settings for each direction")));
-                }
-            }
+            NetworkKind::Guestlan { .. }
+            | NetworkKind::Vswitch { .. }
+            | NetworkKind::Qdio { .. }
+            | NetworkKind::Lcs { .. } => {}
+            NetworkKind::Vctc { .. } | NetworkKind::Ctc { .. } => two_guests(topology, name, "a CTC").map_err(at)?,
+            NetworkKind::Netiucv { .. } => two_guests(topology, name, "an IUCV path").map_err(at)?,
+            NetworkKind::Claw { .. } => two_guests(topology, name, "a CLAW channel").map_err(at)?,
         }
+    }
+    Ok(())
+}
+
+/// Checks that the network connects at most two devices, of two guests, and has one modelled link at most. `what` stands for such a network in
+/// messages.
+fn two_guests(topology: &Topology, name: &Name, what: &str) -> Result<()> {
+    bounded(&format!("devices on {what}"), topology.on(name).count(), 2)?;
+    let mut guests = topology.on(name).map(|(guest, _, _)| guest);
+    if let (Some(one), Some(other)) = (guests.next(), guests.next())
+        && one == other
+    {
+        return Err(Error::usage(format!(
+            "both ends of {what} belong to the guest {one}; they must belong to two guests"
+        )));
+    }
+    let links = topology.on(name).filter(|(_, _, device)| device.link != PortLink::default()).count();
+    if links > 1 {
+        let message = format!("both devices of {what} have a modelled link, but {what} has only one");
+        return Err(
+            Error::usage(message).hint("remove `link` from one device; a link can have settings for each direction")
+        );
     }
     Ok(())
 }

@@ -135,9 +135,12 @@ pub(super) enum Type {
     Hipersockets,
     Vctc,
     Ctc,
+    Netiucv,
+    Claw,
     Guestlan,
     Vswitch,
     Qdio,
+    Lcs,
 }
 
 impl Type {
@@ -146,9 +149,12 @@ impl Type {
             Self::Hipersockets => "hipersockets",
             Self::Vctc => "vctc",
             Self::Ctc => "ctc",
+            Self::Netiucv => "netiucv",
+            Self::Claw => "claw",
             Self::Guestlan => "guestlan",
             Self::Vswitch => "vswitch",
             Self::Qdio => "qdio",
+            Self::Lcs => "lcs",
         }
     }
 }
@@ -208,6 +214,10 @@ pub(super) struct DeviceEntry {
     pub(super) link: PortLink,
     pub(super) card: Option<Name>,
     pub(super) priority_queueing: Option<String>,
+    pub(super) host_name: Option<String>,
+    pub(super) adapter_name: Option<String>,
+    pub(super) read_size: Option<u32>,
+    pub(super) write_size: Option<u32>,
 }
 
 #[derive(Debug, Deserialize)]

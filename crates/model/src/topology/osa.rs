@@ -208,7 +208,8 @@ pub(super) fn kind(entry: &NetworkEntry) -> Result<NetworkKind> {
 pub(super) fn check_cards(entry: &NetworkEntry, kind: NetworkKind) -> Result<()> {
     let is_qdio = matches!(kind, NetworkKind::Qdio { .. });
     let words = "only networks of type qdio have this key";
-    refuse(entry.wire.is_some() && !is_qdio, "wire", words)?;
+    let has_wire = is_qdio || matches!(kind, NetworkKind::Lcs { .. });
+    refuse(entry.wire.is_some() && !has_wire, "wire", words)?;
     refuse(!entry.card.is_empty() && !is_qdio, "card", words)?;
     for (place, card) in entry.card.iter().enumerate() {
         if entry.card[..place].iter().any(|other| other.name == card.name) {

@@ -113,7 +113,7 @@ impl Topology {
         let known = known.ok_or_else(|| Error::usage(format!("the topology has no network {network}")))?;
         if known.switch.is_none() {
             return Err(Error::usage(format!("network {network} has no switch, so it has no ports"))
-                .hint("networks of type guestlan, vswitch and qdio have a switch"));
+                .hint("networks of type guestlan, vswitch, qdio and lcs have a switch"));
         }
         let is_device_of =
             |port: &SwitchPort<'_>| matches!(port, SwitchPort::Device(guest, _) if guest.as_str() == name);

@@ -5,8 +5,10 @@ use super::assigned::{self, Assigned};
 use super::check::{bounded, own_address, refuse, within};
 use super::file::{DeviceEntry, NetworkEntry, PortEntry, Protect, UplinkEntry};
 use super::joined;
+use super::lcs;
 use super::osa;
 use super::ports::PortLink;
+use super::switched_kind;
 use super::{Access, Card, Device, Guest, Network, NetworkKind, Restart, Topology, check};
 use crate::error::{Error, Result};
 use crate::limits;
@@ -214,7 +216,7 @@ pub(super) fn switch(
             (!entry.port.is_empty(), "port"),
             (!entry.uplink.is_empty(), "uplink"),
         ] {
-            refuse(is_there, key, "only networks of type guestlan, vswitch and qdio have this key")?;
+            refuse(is_there, key, "only networks of type guestlan, vswitch, qdio and lcs have this key")?;
         }
         return Ok(None);
     }
@@ -226,7 +228,7 @@ pub(super) fn switch(
     }
     let owner = entry.owner.clone().filter(|owner| owner.as_str() != "SYSTEM");
     if let Some(owner) = &owner {
-        refuse(!is_guestlan, "owner", "the owner of a network of type vswitch or qdio is always SYSTEM")?;
+        refuse(!is_guestlan, "owner", "the owner of a network of type vswitch, qdio or lcs is always SYSTEM")?;
         if !is_guest(owner) {
             let message = format!("`owner` is guest {owner}, but the topology has no guest with this name");
             return Err(Error::usage(message).hint("use the name of a guest, or SYSTEM"));
@@ -342,7 +344,7 @@ fn port(network: &NetworkEntry, entry: &PortEntry, kind: NetworkKind) -> Result<
     bounded("sources", entry.sources.len(), limits::PORT_SOURCES_MAX)?;
     bounded("routes", entry.route.len(), limits::ROUTES_MAX)?;
     let addresses = entry.addresses.iter().map(|own| own_address(own)).collect::<Result<Vec<_>>>()?;
-    only_v4_on_hipersockets(kind, &addresses)?;
+    switched_kind::carries(kind, &addresses)?;
     let mtu = check::mtu(entry.mtu, kind, &addresses)?;
     let sources = entry.sources.iter().map(|text| prefix::parse(text)).collect::<Result<Vec<_>>>()?;
     let mut routes = Vec::new();
@@ -417,15 +419,16 @@ pub(super) fn device_port(
             (entry.isolated.is_some(), "isolated"),
             (entry.promiscuous, "promiscuous"),
         ] {
-            refuse(is_there, key, "only devices on networks of type guestlan, vswitch and qdio have this key")?;
+            refuse(is_there, key, "only devices on networks of type guestlan, vswitch, qdio and lcs have this key")?;
         }
         let is_hipersockets = matches!(network.kind, NetworkKind::Hipersockets { .. });
-        let words = "only devices on networks of type vctc, ctc, guestlan, vswitch and qdio have this key";
+        let words = "devices on networks of type hipersockets do not have this key";
         refuse(is_hipersockets && entry.link != PortLink::default(), "link", words)?;
         return Ok(None);
     }
-    only_v4_on_hipersockets(network.kind, addresses)?;
+    switched_kind::carries(network.kind, addresses)?;
     let (card, of_card) = osa::card_of(network, written, entry)?.unzip();
+    let of_station = lcs::link_of(network.kind, written, entry)?;
     let asked = Asked {
         mac: entry.mac,
         vlan: entry.vlan,
@@ -434,7 +437,7 @@ pub(super) fn device_port(
         isolated: entry.isolated,
         promiscuous: entry.promiscuous,
         protection: None,
-        link: of_card.as_ref().unwrap_or(&entry.link),
+        link: of_card.as_ref().or(of_station.as_ref()).unwrap_or(&entry.link),
     };
     Ok(Some(PortSettings { card, ..settings(written, network.kind, asked)? }))
 }
@@ -483,17 +486,6 @@ pub(super) fn works_at_layer_2(kind: NetworkKind) -> bool {
             | NetworkKind::Qdio { ethernet: true, .. }
             | NetworkKind::Guestlan { nic: Nic::Qdio { ethernet: true }, .. }
     )
-}
-
-fn only_v4_on_hipersockets(kind: NetworkKind, addresses: &[IpNet]) -> Result<()> {
-    let only_v4 = matches!(kind, NetworkKind::Guestlan { nic: Nic::Hipersockets { .. }, .. });
-    match addresses.iter().find(|own| only_v4 && own.addr().is_ipv6()) {
-        Some(own) => Err(Error::usage(format!(
-            "{own} is an IPv6 address, but a guestlan with nic = \"hipersockets\" carries only IPv4 packets"
-        ))
-        .hint("use nic = \"qdio\"")),
-        None => Ok(()),
-    }
 }
 
 /// Gives each port without an Ethernet address an own one, and checks that no two ports of a network have the same.
@@ -563,6 +555,7 @@ pub(super) fn add_switches(topology: &mut Topology) -> Result<()> {
             full: super::Full::Pending,
             port: None,
             link: PortLink::default(),
+            claw: None,
         };
         let guest = Guest {
             forwarding: false,

@@ -5,10 +5,11 @@ use super::file::{NetworkEntry, Type};
 use super::{NetworkKind, Nic};
 use crate::error::{Error, Result};
 use crate::limits;
+use ipnet::IpNet;
 
 /// Returns the kind of a switched network.
 pub(super) fn kind(entry: &NetworkEntry) -> Result<NetworkKind> {
-    refuse(entry.buffer.is_some(), "buffer", "only networks of type vctc and ctc have this key")?;
+    refuse(entry.buffer.is_some(), "buffer", "only networks of type vctc, ctc, netiucv and claw have this key")?;
     let mtu = |most: u32| mtu(entry, limits::QDIO_MTU_DEFAULT, most);
     let nic = entry.nic.as_deref();
     let layer = entry.layer.as_deref();
@@ -37,7 +38,7 @@ pub(super) fn kind(entry: &NetworkEntry) -> Result<NetworkKind> {
 
 /// Reads the MTU of a switched network. `usual` is its value if the file gives none.
 pub(super) fn mtu(entry: &NetworkEntry, usual: u32, most: u32) -> Result<u32> {
-    refuse(entry.buffer.is_some(), "buffer", "only networks of type vctc and ctc have this key")?;
+    refuse(entry.buffer.is_some(), "buffer", "only networks of type vctc, ctc, netiucv and claw have this key")?;
     let mtu = entry.mtu.unwrap_or(usual);
     within(format_args!("an MTU of {mtu} bytes"), mtu, limits::MTU_IPV4_MIN..=most).map(|()| mtu)
 }
@@ -48,5 +49,21 @@ pub(super) fn is_ethernet(layer: &str) -> Result<bool> {
         "ethernet" => Ok(true),
         "ip" => Ok(false),
         other => Err(Error::usage(format!("unknown value: layer = {other:?}")).hint("use \"ethernet\" or \"ip\"")),
+    }
+}
+
+/// Checks that a network carries packets of the addresses of a device or port.
+pub(super) fn carries(kind: NetworkKind, addresses: &[IpNet]) -> Result<()> {
+    let (what, instead) = if matches!(kind, NetworkKind::Guestlan { nic: Nic::Hipersockets { .. }, .. }) {
+        ("a guestlan with nic = \"hipersockets\"", "nic = \"qdio\"")
+    } else if matches!(kind, NetworkKind::Lcs { .. }) {
+        ("a network of type lcs", "a network of type qdio")
+    } else {
+        return Ok(());
+    };
+    match addresses.iter().find(|own| own.addr().is_ipv6()) {
+        Some(own) => Err(Error::usage(format!("{own} is an IPv6 address, but {what} carries only IPv4 packets"))
+            .hint(format!("use {instead}"))),
+        None => Ok(()),
     }
 }

@@ -212,12 +212,7 @@ fn a_virtual_ctc_has_one_modelled_link_at_most() {
     assert!(device.link.from_station.is_some() && device.link.from_station == device.link.to_station);
     for (one, other, kind, part) in [
         (link, ", link = { to_station = \"loss=1%\" }", "vctc", "both devices of a CTC have a modelled link"),
-        (
-            link,
-            "",
-            "hipersockets",
-            "only devices on networks of type vctc, ctc, guestlan, vswitch and qdio have this key",
-        ),
+        (link, "", "hipersockets", "devices on networks of type hipersockets do not have this key"),
         (", link = \"rate=0bit\"", "", "vctc", "write a rate"),
         (", link = \"loss=1%\"", "", "ctc", "only the settings rate and latency"),
         (link, link, "ctc", "both devices of a CTC have a modelled link"),
@@ -225,5 +220,103 @@ fn a_virtual_ctc_has_one_modelled_link_at_most() {
     ] {
         let error = topology(one, other, kind).unwrap_err();
         assert!(error.exit_status() == 2 && error.to_string().contains(part), "{error}");
+    }
+}
+
+#[test]
+fn a_path_of_netiucv_has_the_mtu_and_the_message_limit_of_its_type() {
+    let topology = |network: &str, device: &str| {
+        Topology::parse(&format!(
+            "[network.link]\ntype = \"netiucv\"\n{network}\n[guest.a]\ndevice = [{{ network = \"link\"{device} }}]\n\
+             [guest.b]\ndevice = [{{ network = \"link\" }}]"
+        ))
+    };
+    let device = |topology: Topology| topology.guests[&"a".parse().unwrap()].devices[0].clone();
+    let read = device(topology("", "").unwrap());
+    assert_eq!((read.mtu, read.buffer_count), (9_216, 50));
+    let read = device(topology("buffer = 4000", ", buffer_count = 200").unwrap());
+    assert_eq!((read.mtu, read.buffer_count), (3_998, 128));
+    assert_eq!(device(topology("", ", mtu = 32766").unwrap()).mtu, 32_766);
+    for (network, with, part) in [
+        ("", ", mtu = 32767", "outside the range 576 to 32766"),
+        ("buffer = 32769", "", "outside the range 578 to 32768"),
+        ("frame = \"64K\"", "", "networks of type netiucv have the key `buffer` instead"),
+        ("", " }, { network = \"link\"", "the file has 3 devices on an IUCV path"),
+        ("", ", name = \"x\" }, { network = \"link\", name = \"x\"", "two devices of the guest have the same name x"),
+        ("", ", mac = \"02:00:00:00:00:01\"", "the key `mac` is not allowed here"),
+    ] {
+        let error = topology(network, with).unwrap_err().to_string();
+        assert!(error.contains(part), "{network} {with}: {error}");
+    }
+}
+
+#[test]
+fn a_device_of_claw_has_names_and_sizes_and_a_contradiction_is_refused() {
+    let topology = |network: &str, one: &str, other: &str| {
+        Topology::parse(&format!(
+            "[network.link]\ntype = \"claw\"\n{network}\n[guest.alpha-guest]\ndevice = [{{ network = \"link\"{one} }}]\n\
+             [guest.b]\ndevice = [{{ network = \"link\"{other} }}]"
+        ))
+    };
+    let names = |topology: &Topology| {
+        let ends = topology.guests.values().map(|guest| {
+            let claw = guest.devices[0].claw.as_ref().unwrap().complete(topology, &guest.devices[0]);
+            (claw.host_name, claw.adapter_name)
+        });
+        ends.collect::<Vec<_>>()
+    };
+    let pair = |one: &str, other: &str| (one.to_owned(), other.to_owned());
+    let read = topology("", "", "").unwrap();
+    assert_eq!(names(&read), [pair("ALPHA-GU", "B"), pair("B", "ALPHA-GU")]);
+    let device = &read.guests[&"b".parse().unwrap()].devices[0];
+    assert_eq!((device.mtu, device.buffer_count), (4_096, 25));
+    // A name that one device gives is the default at the other.
+    let read = topology("", ", host_name = \"LINUX1\"", "").unwrap();
+    assert_eq!(names(&read), [pair("LINUX1", "B"), pair("B", "LINUX1")]);
+    // siga starts a network whose names do not match. Its devices refuse each other.
+    assert!(topology("", ", adapter_name = \"OTHER\"", "").is_ok());
+    for (network, one, part) in [
+        ("", ", host_name = \"LONGNAME1\"", "is not a name of CLAW"),
+        ("", ", host_name = \"X\", adapter_name = \"X\"", "must be different"),
+        ("", ", buffer_count = 200", "a buffer_count of 200 (on a network of type claw) is outside the range 8 to 128"),
+        ("", ", mtu = 32757", "outside the range 576 to 32756"),
+        ("", ", mtu = 8181, write_size = 8192", "whose largest packet has 8180 bytes"),
+        ("", ", read_size = 100", "outside the range 4096 to 32768"),
+        ("buffer = 100", "", "outside the range 4096 to 32768"),
+        ("", ", link = \"loss=1%\"", "only the settings rate and latency"),
+        ("", " }, { network = \"link\"", "the file has 3 devices on a CLAW channel"),
+    ] {
+        let error = topology(network, one, "").unwrap_err().to_string();
+        assert!(error.contains(part), "{network} {one}: {error}");
+    }
+    let vctc = "[network.link]\ntype = \"vctc\"\n[guest.a]\ndevice = [{ network = \"link\", host_name = \"X\" }]";
+    let error = Topology::parse(vctc).unwrap_err().to_string();
+    assert!(error.contains("only devices on networks of type claw have this key"), "{error}");
+}
+
+#[test]
+fn a_network_of_lcs_carries_ipv4_with_the_mtu_of_ethernet_over_a_modelled_or_a_real_wire() {
+    let topology = |network: &str, device: &str| {
+        Topology::parse(&format!(
+            "[network.lan]\ntype = \"lcs\"\n{network}\n[guest.a]\ndevice = [{{ network = \"lan\"{device} }}]"
+        ))
+    };
+    let device = |topology: Topology| topology.guests[&"a".parse().unwrap()].devices[0].clone();
+    let read = device(topology("", "").unwrap());
+    assert_eq!((read.mtu, read.buffer_count), (1_500, 32));
+    assert_eq!(read.port.unwrap().link.from_station.unwrap().label(), "rate=100mbit,latency=200us");
+    let link = |network: &str, with: &str| device(topology(network, with).unwrap()).port.unwrap().link;
+    assert_eq!(link("wire = \"real\"", ""), PortLink::default());
+    assert_eq!(link("", ", link = \"rate=10mbit\"").to_station.unwrap().label(), "rate=10mbit");
+    for (network, with, part) in [
+        ("wire = \"1gbe\"", "", "a network of type lcs only has wire = \"real\""),
+        ("mtu = 1501", "", "outside the range 576 to 1500"),
+        ("layer = \"ip\"", "", "carries only IPv4 packets"),
+        ("", ", addresses = [\"fd00::1/64\"]", "a network of type lcs carries only IPv4 packets"),
+        ("", ", buffer_count = 7", "a buffer_count of 7 (on a network of type lcs) is outside the range 8 to 128"),
+        ("", ", card = \"x\"", "only devices on networks of type qdio have this key"),
+    ] {
+        let error = topology(network, with).unwrap_err().to_string();
+        assert!(error.contains(part), "{network} {with}: {error}");
     }
 }

@@ -26,12 +26,18 @@ pub enum Medium {
     Vctc,
     /// A real CTC, whose channel is modelled, with blocks of 32,768 bytes.
     Ctc,
+    /// A path of the service IUCV, with messages of 32,768 bytes.
+    Netiucv,
+    /// An ESCON channel with the protocol CLAW, which is modelled, with blocks of 32,768 bytes.
+    Claw,
     /// A Guest LAN of type HiperSockets with frames of 64 KB.
     GuestlanHipers,
     /// A Guest LAN of type QDIO.
     GuestlanQdio,
     /// A virtual switch.
     Vswitch,
+    /// LAN channel stations (LCS), whose wires are modelled.
+    Lcs,
     /// OSA-Express adapters for 1000Base-T, whose wires are modelled.
     #[serde(rename = "qdio-1000base-t")]
     Qdio1000BaseT,
@@ -46,7 +52,17 @@ pub enum Medium {
 impl Medium {
     /// Returns true if a modelled link can lie between the network and a station.
     pub fn takes_links(self) -> bool {
-        self.is_switched() || matches!(self, Self::Vctc | Self::Ctc)
+        self.is_switched() || matches!(self, Self::Vctc | Self::Ctc | Self::Netiucv | Self::Claw)
+    }
+
+    /// Returns true if the network carries no IPv6 packets.
+    pub fn carries_only_v4(self) -> bool {
+        matches!(self, Self::GuestlanHipers | Self::Lcs)
+    }
+
+    /// Returns true if the network is a modelled channel, which carries whole blocks.
+    pub fn has_channel(self) -> bool {
+        matches!(self, Self::Ctc | Self::Claw)
     }
 
     /// Returns true if the network has frames of the sizes of HiperSockets.
@@ -57,10 +73,11 @@ impl Medium {
     /// Returns true if a switch connects the stations of the network.
     pub fn is_switched(self) -> bool {
         match self {
-            Self::Hipersockets | Self::Vctc | Self::Ctc => false,
+            Self::Hipersockets | Self::Vctc | Self::Ctc | Self::Netiucv | Self::Claw => false,
             Self::GuestlanHipers
             | Self::GuestlanQdio
             | Self::Vswitch
+            | Self::Lcs
             | Self::Qdio1000BaseT
             | Self::Qdio1Gbe
             | Self::Qdio10Gbe => true,
@@ -121,7 +138,7 @@ const fn both(medium: Medium, attach: Attach) -> [GuestPath; 2] {
 
 impl GuestPath {
     /// All paths over siga's own network, in the order of help texts.
-    pub const ALL: [Self; 40] = {
+    pub const ALL: [Self; 52] = {
         let kinds = [
             both(Medium::Hipersockets, Attach::Embedded),
             both(Medium::Vctc, Attach::Embedded),
@@ -143,8 +160,14 @@ impl GuestPath {
             both(Medium::Qdio1000BaseT, Attach::Iucv),
             both(Medium::Qdio1Gbe, Attach::Iucv),
             both(Medium::Qdio10Gbe, Attach::Iucv),
+            both(Medium::Netiucv, Attach::Embedded),
+            both(Medium::Netiucv, Attach::Iucv),
+            both(Medium::Claw, Attach::Embedded),
+            both(Medium::Claw, Attach::Iucv),
+            both(Medium::Lcs, Attach::Embedded),
+            both(Medium::Lcs, Attach::Iucv),
         ];
-        let mut all = [kinds[0][0]; 40];
+        let mut all = [kinds[0][0]; 52];
         let mut at = 0;
         while at < all.len() {
             all[at] = kinds[at / 2][at % 2];
@@ -153,9 +176,22 @@ impl GuestPath {
         all
     };
 
-    /// Returns the MTU of the path if none is asked for: the largest one, at most that of HiperSockets.
+    /// Returns the MTU of the path if none is asked for: the largest one, at most that of HiperSockets. Some types have another default.
     pub fn mtu_default(self) -> u32 {
-        self.mtu_range(false).1.min(57_344)
+        match self.medium {
+            Medium::Netiucv => limits::NETIUCV_MTU_DEFAULT,
+            Medium::Claw => limits::CLAW_FRAME_BYTES,
+            Medium::Hipersockets
+            | Medium::Vctc
+            | Medium::Ctc
+            | Medium::GuestlanHipers
+            | Medium::GuestlanQdio
+            | Medium::Vswitch
+            | Medium::Lcs
+            | Medium::Qdio1000BaseT
+            | Medium::Qdio1Gbe
+            | Medium::Qdio10Gbe => self.mtu_range(false).1.min(57_344),
+        }
     }
 
     /// Returns the name of this path type on the command line and in plans. Paths that are not in [`GuestPath::ALL`] do not exist.
@@ -173,6 +209,18 @@ impl GuestPath {
             (Medium::Ctc, true, Attach::Iucv) => "ctc-routed-iucv",
             (Medium::Ctc, false, _) => "ctc",
             (Medium::Ctc, true, _) => "ctc-routed",
+            (Medium::Netiucv, false, Attach::Iucv) => "netiucv-iucv",
+            (Medium::Netiucv, true, Attach::Iucv) => "netiucv-routed-iucv",
+            (Medium::Netiucv, false, _) => "netiucv",
+            (Medium::Netiucv, true, _) => "netiucv-routed",
+            (Medium::Claw, false, Attach::Iucv) => "claw-iucv",
+            (Medium::Claw, true, Attach::Iucv) => "claw-routed-iucv",
+            (Medium::Claw, false, _) => "claw",
+            (Medium::Claw, true, _) => "claw-routed",
+            (Medium::Lcs, false, Attach::Iucv) => "lcs-iucv",
+            (Medium::Lcs, true, Attach::Iucv) => "lcs-routed-iucv",
+            (Medium::Lcs, false, _) => "lcs",
+            (Medium::Lcs, true, _) => "lcs-routed",
             (Medium::GuestlanHipers, false, Attach::Iucv) => "guestlan-hipers-iucv",
             (Medium::GuestlanHipers, true, Attach::Iucv) => "guestlan-hipers-routed-iucv",
             (Medium::GuestlanHipers, false, _) => "guestlan-hipers",
@@ -256,6 +304,37 @@ impl GuestPath {
             (Medium::Vswitch | Medium::Qdio1000BaseT | Medium::Qdio1Gbe | Medium::Qdio10Gbe, ..) => {
                 self.about_vswitch_or_osa()
             }
+            (Medium::Netiucv | Medium::Claw | Medium::Lcs, ..) => self.about_channel(),
+        }
+    }
+
+    /// Returns the description of a path over a type whose devices collect packets in blocks.
+    fn about_channel(self) -> &'static str {
+        match (self.medium, self.routed, self.attach) {
+            (Medium::Claw, false, Attach::Iucv) => {
+                "siga's network: applications of two guests joined by a CLAW channel, which is modelled, over IUCV"
+            }
+            (Medium::Claw, true, Attach::Iucv) => {
+                "siga's network: the path claw-routed; client and server are applications of the guests, over IUCV"
+            }
+            (Medium::Claw, false, _) => "siga's network: two guests joined by a CLAW channel, which is modelled",
+            (Medium::Claw, true, _) => "siga's network: client, virtual CTC, router, CLAW channel, server",
+            (Medium::Lcs, false, Attach::Iucv) => {
+                "siga's network: applications of two guests with LAN channel stations (LCS), over IUCV"
+            }
+            (Medium::Lcs, true, Attach::Iucv) => {
+                "siga's network: the path lcs-routed; client and server are applications of the guests, over IUCV"
+            }
+            (Medium::Lcs, false, _) => "siga's network: two guests with LAN channel stations (LCS); IPv4 only",
+            (Medium::Lcs, true, _) => "siga's network: client, virtual CTC, router, LAN channel station (LCS), server",
+            (_, false, Attach::Iucv) => {
+                "siga's network: applications of two guests joined by a point-to-point IUCV path (netiucv), over IUCV"
+            }
+            (_, true, Attach::Iucv) => {
+                "siga's network: the path netiucv-routed; client and server are applications of the guests, over IUCV"
+            }
+            (_, false, _) => "siga's network: two guests joined by a point-to-point IUCV path (netiucv)",
+            (_, true, _) => "siga's network: client, virtual CTC, router, point-to-point IUCV path (netiucv), server",
         }
     }
 
@@ -316,9 +395,17 @@ impl GuestPath {
             (Medium::Qdio10Gbe, true, _) => {
                 "siga's network: client, virtual CTC, router, OSA-Express for 10 Gigabit Ethernet, server"
             }
-            (Medium::Hipersockets | Medium::Vctc | Medium::Ctc | Medium::GuestlanHipers | Medium::GuestlanQdio, ..) => {
-                "siga's network"
-            }
+            (
+                Medium::Hipersockets
+                | Medium::Vctc
+                | Medium::Ctc
+                | Medium::Netiucv
+                | Medium::Claw
+                | Medium::Lcs
+                | Medium::GuestlanHipers
+                | Medium::GuestlanQdio,
+                ..,
+            ) => "siga's network",
         }
     }
 
@@ -329,6 +416,9 @@ impl GuestPath {
             Medium::Hipersockets | Medium::GuestlanHipers => (least, 57_344),
             Medium::Vctc => (least, 65_527),
             Medium::Ctc => (least, 32_760),
+            Medium::Claw => (least, limits::CLAW_BUFFER_BYTES - limits::CLAW_UNUSED_BYTES - limits::CLAW_HEADER_BYTES),
+            Medium::Lcs => (least, limits::LCS_MTU_MAX),
+            Medium::Netiucv => (least, limits::NETIUCV_BUFFER_BYTES - limits::NETIUCV_FIELD_BYTES),
             Medium::GuestlanQdio => (least, 32_768),
             Medium::Vswitch => (least, 9_000),
             Medium::Qdio1000BaseT | Medium::Qdio1Gbe | Medium::Qdio10Gbe => (least, limits::OSA_MTU_LAYER_3_MAX),
@@ -339,10 +429,11 @@ impl GuestPath {
     pub fn of_kernel(self) -> PathKind {
         match self.medium {
             _ if self.routed => PathKind::VethRouted,
-            Medium::Hipersockets | Medium::Vctc | Medium::Ctc => PathKind::Veth,
+            Medium::Hipersockets | Medium::Vctc | Medium::Ctc | Medium::Netiucv | Medium::Claw => PathKind::Veth,
             Medium::GuestlanHipers
             | Medium::GuestlanQdio
             | Medium::Vswitch
+            | Medium::Lcs
             | Medium::Qdio1000BaseT
             | Medium::Qdio1Gbe
             | Medium::Qdio10Gbe => PathKind::Bridge,

@@ -6,7 +6,7 @@ use crate::level::frame::Frame;
 use crate::limits;
 use crate::matrix::{Cell, Matrix};
 use crate::path::PathKind;
-use crate::path::guest::{Attach, GuestPath, Medium};
+use crate::path::guest::{Attach, GuestPath};
 use crate::path::own::{OwnPath, Source};
 use crate::place::{self, Place};
 use crate::route::Route;
@@ -292,7 +292,7 @@ impl Plan {
                 "path {path} does not support a planted cost in the router; only kernel paths with a router do"
             ));
         }
-        if self.ipv6 && path.medium == Medium::GuestlanHipers {
+        if self.ipv6 && path.medium.carries_only_v4() {
             return Some(format!("path {path} carries only IPv4 packets, but the plan uses IPv6"));
         }
         path.lacks(level)

@@ -81,10 +81,13 @@ fn network_text(text: &mut String, network: &Network<'_>, switch: &SwitchStatus,
         NetworkKind::Guestlan { nic: Nic::Qdio { ethernet: false }, .. } => ("LAN", "QDIO", "IP"),
         NetworkKind::Qdio { ethernet: true, .. } => ("OSA", "QDIO", "ETHERNET"),
         NetworkKind::Qdio { ethernet: false, .. } => ("OSA", "QDIO", "IP"),
+        NetworkKind::Lcs { .. } => ("LCS", "LCS", "IP"),
         NetworkKind::Vswitch { .. }
         | NetworkKind::Hipersockets { .. }
         | NetworkKind::Vctc { .. }
-        | NetworkKind::Ctc { .. } => ("VSWITCH", "QDIO", "ETHERNET"),
+        | NetworkKind::Ctc { .. }
+        | NetworkKind::Netiucv { .. }
+        | NetworkKind::Claw { .. } => ("VSWITCH", "QDIO", "ETHERNET"),
     };
     let name = status.name.as_str().to_uppercase();
     let _ = writeln!(

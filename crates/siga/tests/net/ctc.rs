@@ -1,19 +1,10 @@
 //! Networks of type ctc: a real channel-to-channel adapter, whose channel is modelled.
 
+use super::channels::run_stack;
 use super::network::{EXTERNAL_FIGURE_1, Network, kill, sink, source};
-use siga_fabric::sockets::{Attachment, Poller, TcpListener};
+use siga_fabric::sockets::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-/// Runs the stack of an embedded guest until `done` is true. Otherwise a block would stay on the channel after the last call of the
-/// application.
-fn run_stack(attachment: &Attachment, done: &AtomicBool) {
-    let poller = Poller::new(attachment);
-    while !done.load(Ordering::Relaxed) {
-        poller.wait(&mut Vec::new(), Some(Duration::from_millis(2))).unwrap();
-        std::thread::sleep(Duration::from_micros(200));
-    }
-}
 
 #[test]
 fn bytes_cross_a_real_ctc_both_ways_although_the_router_is_killed() {

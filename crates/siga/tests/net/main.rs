@@ -1,6 +1,7 @@
 //! End-to-end tests of virtual networks: the program starts them, and this process plays their external guests.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they measured")]
 
+mod channels;
 mod ctc;
 mod filters;
 mod idle;

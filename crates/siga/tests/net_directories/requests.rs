@@ -52,7 +52,7 @@ fn administrative() -> Vec<Request> {
         Request::Revoke { network: network(), guest: guest() },
         Request::Secret { guest: guest(), application: false },
         Request::Ping { guest: guest(), to: "10.0.0.2".parse().unwrap(), bytes: 8, timeout_ms: 100 },
-        Request::Capture { guest: guest(), snap_bytes: 64 },
+        Request::Capture { guest: guest(), snap_bytes: 64, blocks: false },
     ]
 }
 

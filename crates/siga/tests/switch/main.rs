@@ -253,6 +253,23 @@ fn bytes_cross_cards_and_tap_interfaces_intact() {
 }
 
 #[test]
+fn bytes_cross_stations_of_lcs_and_tap_interfaces_intact() {
+    if !possible(&["python3"]) {
+        return;
+    }
+    for (name, wire) in [("lcs-taps", "\nwire = \"real\""), ("lcs-wires", "")] {
+        let network = format!("type = \"lcs\"{wire}");
+        let world = World::up(name, &Setup { network: &network, v4_only: true, ..Setup::default() });
+        KINDS.into_iter().for_each(|(from, to)| world.echo(from, to, false, 2 << 20));
+        let on_wire = world.counter("one", "link_from_station_delivered");
+        assert_eq!(on_wire > 0, wire.is_empty(), "{on_wire} frames");
+        // The kernel of the namespace sends IPv6 packets, which are dropped and counted.
+        world.red.try_run("ping -6 -c 1 -W 1 -I siga0 ff02::1");
+        assert!(world.counter("red", "drop_protocol") > 0);
+    }
+}
+
+#[test]
 fn bytes_cross_a_guest_lan_of_type_hipersockets_intact() {
     if !possible(&["python3"]) {
         return;

@@ -190,6 +190,7 @@ impl World {
             mac: None,
             link: None,
             queueing: siga_model::topology::Queueing::default(),
+            claw: None,
         }
     }
 }

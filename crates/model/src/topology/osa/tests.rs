@@ -84,7 +84,7 @@ fn a_network_of_cards_with_a_contradiction_is_refused() {
         (String::new(), ", vlan = 3", "layer 2"),
         ("nic = \"qdio\"".to_owned(), "", "always have type qdio"),
         ("frame = \"64K\"".to_owned(), "", "the key `mtu` instead"),
-        ("buffer = 65535".to_owned(), "", "only networks of type vctc and ctc"),
+        ("buffer = 65535".to_owned(), "", "only networks of type vctc, ctc, netiucv and claw"),
         ("owner = \"one\"".to_owned(), "", "always SYSTEM"),
         ("accounting = true".to_owned(), "", "only networks of type guestlan"),
     ] {

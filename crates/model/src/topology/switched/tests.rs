@@ -139,7 +139,7 @@ fn a_switched_network_with_a_contradiction_is_refused() {
     assert!(error.to_string().contains("only IPv4 packets"), "{error}");
     for key in ["mac = \"02:00:00:00:00:01\"", "vlan = 3", "isolated = true", "promiscuous = true"] {
         let text = format!("[network.l]\ntype = \"hipersockets\"\n[guest.a]\ndevice = [{{ network = \"l\", {key} }}]");
-        assert!(Topology::parse(&text).unwrap_err().to_string().contains("guestlan, vswitch and qdio"), "{key}");
+        assert!(Topology::parse(&text).unwrap_err().to_string().contains("guestlan, vswitch, qdio and lcs"), "{key}");
     }
 }
 

@@ -1,24 +1,26 @@
-//! The real channel-to-channel adapter (CTC) on an ESCON channel, which is modelled. Its blocks are those of the virtual CTC.
+//! Devices on an ESCON channel, which is modelled: a real channel-to-channel adapter (CTC), whose blocks are those of the virtual CTC, and
+//! CLAW.
 //!
 //! A block keeps the channel busy for the time of its bytes and the latency of the channel. Meanwhile packets wait in the stack, and then
 //! fill the next block. The block stays in the ring buffer in which it was filled, and is committed when it has arrived. So a real CTC
 //! takes the same CPU time for a block as a virtual one.
 
-use super::{Sent, Source, vctc};
+use super::blocks::{self, Format};
+use super::{Sent, Source};
 use siga_model::link::Link;
 use siga_ring::{Producer, Violation};
 use siga_stack::time::Instant;
 
 #[derive(Debug)]
-pub(crate) struct Outbound {
-    block: vctc::Outbound,
+pub(crate) struct Outbound<F> {
+    pub(super) block: blocks::Outbound<F>,
     /// When the block that is on the channel has arrived. `None` if the channel is free.
     due: Option<Instant>,
 }
 
-impl Outbound {
-    pub(super) fn new(buffer: u32) -> Self {
-        Self { block: vctc::Outbound::new(buffer), due: None }
+impl<F: Format> Outbound<F> {
+    pub(super) fn new(block: blocks::Outbound<F>) -> Self {
+        Self { block, due: None }
     }
 
     pub(super) fn send<S: Source>(&mut self, ring: &mut Producer, source: &mut S) -> Result<Sent, Violation> {
@@ -32,13 +34,10 @@ impl Outbound {
         self.block.send(ring, source)
     }
 
-    /// Sends the hello block. The others begin and end their way with the methods that know the time.
+    /// Sends messages, which take no time. Blocks begin and end their way with the methods that know the time.
     pub(super) fn flush(&mut self, ring: &mut Producer) -> Result<usize, Violation> {
-        if !self.block.has_sent_hello() {
-            self.block.say_hello(ring)?;
-            ring.publish();
-        }
-        Ok(0)
+        let is_done = self.block.send_messages(ring)? || self.block.filled() > 0;
+        Ok(usize::from(!is_done))
     }
 
     /// Publishes the block on the channel if it has arrived by now. Returns whether it has.
@@ -68,13 +67,5 @@ impl Outbound {
 
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
-    }
-
-    pub(super) fn partner_ready(&mut self) {
-        self.block.partner_ready();
-    }
-
-    pub(super) fn packet_bytes_max(&self) -> usize {
-        self.block.packet_bytes_max()
     }
 }
