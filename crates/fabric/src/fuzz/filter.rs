@@ -215,11 +215,34 @@ fn packet(step: u8, input: &mut Input<'_>) -> Vec<u8> {
     // A fragment has a part of the transport header and its data.
     let fragment = if kind & 0x10 != 0 { Some((input.byte(), input.byte())) } else { None };
     let host = 2 + (kind >> 6);
+    if protocol != TCP && protocol != UDP {
+        fill_icmp(&mut transport, v6, host);
+    }
     if v6 {
         packet_v6(protocol, &transport, host, fragment, kind, input)
     } else {
         packet_v4(protocol, &transport, host, fragment)
     }
+}
+
+/// Fills in the checksum of an ICMP message, which no mark replaces. That of ICMPv6 covers the addresses.
+fn fill_icmp(message: &mut [u8], v6: bool, host: u8) {
+    let mut covered = Vec::new();
+    if v6 {
+        for host in [host, 1] {
+            let IpAddr::V6(address) = address(true, host) else { continue };
+            covered.extend(address.octets());
+        }
+        covered.extend(u32::try_from(message.len()).unwrap_or(0).to_be_bytes());
+        covered.extend([0, 0, 0, 58]);
+    }
+    covered.extend(&*message);
+    let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(pair.get(1).copied().unwrap_or(0));
+    let sum: u32 = covered.chunks(2).map(word).sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let checksum = u16::try_from(0xffff - sum).unwrap_or(0);
+    message[2..4].copy_from_slice(&checksum.to_be_bytes());
 }
 
 fn ports(kind: u8) -> [u8; 2] {
@@ -308,6 +331,19 @@ mod tests {
         assert_eq!(guest.stack.connections(), 1);
         guest.receives(&packet_v4(TCP, &segment(80), 2, None));
         assert_eq!(guest.stack.connections(), 1, "the filter dropped it");
+        for (v6, kind, pong) in [(false, 8, 0), (true, 128, 129)] {
+            let mut ping = vec![kind, 0, 0, 0, 0, 1, 0, 1];
+            fill_icmp(&mut ping, v6, 2);
+            let packet =
+                if v6 { packet_v6(58, &ping, 2, None, 0, &mut Input(&[])) } else { packet_v4(1, &ping, 2, None) };
+            guest.receives(&packet);
+            // Past the filter, the stack answers it.
+            let received = Received { header: &packet[..], payload: &[][..], marks: Marks::default() };
+            let _ = guest.stack.handle_frame(guest.now, DEVICE, received);
+            let mut into = vec![0; 2_000];
+            let sent = guest.stack.poll_transmit(guest.now, DEVICE, &mut into).unwrap();
+            assert_eq!(into[if v6 { 40 } else { 20 }], pong, "{:02x?}", &into[..sent.len]);
+        }
         let answer = [6_000_u16.to_be_bytes(), 53_u16.to_be_bytes(), 9_u16.to_be_bytes(), [0; 2]].concat();
         let answer = packet_v4(UDP, &[answer, vec![1]].concat(), 2, None);
         let receives = |guest: &mut Guest| {
