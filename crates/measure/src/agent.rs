@@ -154,7 +154,7 @@ impl Agent {
     fn fabric(&mut self, options: &FabricOptions) -> Result<Fabric> {
         let attachment = options.attach()?;
         self.guest = Some(attachment.clone());
-        Fabric::new(attachment, &options.congestion).context("cannot create the sockets of the workload")
+        Fabric::new(attachment, options).context("cannot create the sockets of the workload")
     }
 
     fn serve(&mut self, config: ServerConfig, sockets: SocketsOf, processes: u32, pairs: u32) -> Result<Answer> {

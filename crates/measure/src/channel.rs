@@ -5,6 +5,7 @@
 //! an answer has a time limit. If the child dies, hangs or sends an invalid answer, the caller gets an error that names the
 //! child. A child exits when its standard input ends.
 
+use crate::ended_first::EndedFirst;
 use crate::interrupt::{NOTICE_TIME_MAX, interrupted};
 use crate::limits;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -144,7 +145,9 @@ impl ChildProcess {
         use std::os::unix::process::CommandExt;
         let name = name.into();
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+        let ended_first = EndedFirst::of_run();
         let mut child = command.spawn().context(format!("{name}: cannot start {}", command.get_program().display()))?;
+        drop(ended_first);
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(Error::environment(format!("{name}: the process was started without pipes")));
         };

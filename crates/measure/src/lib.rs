@@ -18,6 +18,7 @@ pub mod commands;
 pub mod config;
 pub mod cpu;
 pub mod doctor;
+pub(crate) mod ended_first;
 pub mod host;
 pub mod interrupt;
 pub mod limits;

@@ -1,6 +1,7 @@
 //! The memory limit of a run: a control group that contains this process and all processes that it starts.
 
 use crate::command::{Group, Limits};
+use crate::ended_first::EndedFirst;
 use siga_model::error::Result;
 use siga_plan::plan::Plan;
 
@@ -20,6 +21,7 @@ impl MemoryLimit {
         let Some(bytes) = plan.memory_limit_bytes()? else { return Ok(None) };
         let limits = Limits { memory_bytes: Some(bytes), ..Limits::default() };
         let group = Group::enter(&limits, ".").map_err(|error| error.at("--memory-limit"))?;
+        EndedFirst::set_limited(true);
         Ok(Some(Self { group, bytes }))
     }
 
@@ -34,5 +36,11 @@ impl MemoryLimit {
             count => format!("; the kernel ended {count} processes because there was no memory left"),
         };
         format!("memory of the run: at most {used} of {}{ended}", mib(self.bytes))
+    }
+}
+
+impl Drop for MemoryLimit {
+    fn drop(&mut self) {
+        EndedFirst::set_limited(false);
     }
 }

@@ -124,11 +124,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let series = series(args, &store)?;
     let given = Given { ssh: &ssh, builds: &builds, networks: &networks };
     let has_samples = series.is_some();
-    let mut ended = run::run(&mut store, so_far, given, profiler, series, &mut live)?;
+    let ended = run::run(&mut store, so_far, given, profiler, series, &mut live);
     live.end();
     if let Some(limit) = limit {
         note(&limit.words());
     }
+    let mut ended = ended?;
     if has_samples {
         ended.run.monitor = Run::load(&ended.run.directory)?.monitor;
     }

@@ -56,35 +56,6 @@ pub(crate) struct Group {
     memory_bytes: Option<u64>,
 }
 
-/// Makes the kernel end the processes that this one starts meanwhile, and not this one, if their common group needs too much memory
-/// (`oom_score_adj`, proc(5)).
-#[derive(Debug)]
-pub(super) struct EndedFirst {
-    /// The value of this process before.
-    before: Option<String>,
-}
-
-impl EndedFirst {
-    const FILE: &str = "/proc/self/oom_score_adj";
-    /// The largest value.
-    const FIRST: &str = "1000";
-
-    pub(super) fn begin() -> Self {
-        // Where a sandbox hides the file, the kernel chooses by size.
-        let before = fs::read_to_string(Self::FILE).ok().filter(|_| fs::write(Self::FILE, Self::FIRST).is_ok());
-        Self { before }
-    }
-}
-
-impl Drop for EndedFirst {
-    fn drop(&mut self) {
-        if let Some(before) = &self.before {
-            // The value was permitted before, so the kernel permits it again.
-            let _ = fs::write(Self::FILE, before);
-        }
-    }
-}
-
 impl Group {
     /// Makes a group with these limits and moves this process into it.
     pub(crate) fn enter(limits: &Limits, directory: &str) -> Result<Self> {
@@ -199,6 +170,9 @@ fn make(version: Version, before: PathBuf) -> io::Result<Entered> {
     };
     let parent = parent.unwrap_or_else(|| before.clone());
     let directory = parent.join(format!("siga-command-{}", std::process::id()));
+    // A process with the same id that was killed may have left its empty group. If the group has processes, this fails, and so does the
+    // next line.
+    let _ = fs::remove_dir(&directory);
     fs::create_dir(&directory)?;
     Ok(Entered { version, directory, before })
 }

@@ -2,10 +2,10 @@
 
 use super::Order;
 use super::figures::{OUTPUT_BYTES_MAX, Reader, Written, last_line};
-use super::group::EndedFirst;
 use crate::clock::{nanoseconds, now_ns};
 use crate::cpu::process::split;
 use crate::cpu::stat::{Stat, descends};
+use crate::ended_first::EndedFirst;
 use crate::sys;
 use crate::sys::wait::{Children, Reaped, children, reap};
 use rustix::event::{PollFd, PollFlags, poll};

@@ -49,13 +49,17 @@ impl FabricOptions {
     }
 }
 
-/// Time between two calls of `tend` while a driver is idle between phases.
-const TEND_EVERY: Duration = Duration::from_millis(1);
+/// Time between two calls of `tend` while the driver of a guest is idle between phases.
+const TEND_GUEST_EVERY: Duration = Duration::from_millis(1);
+/// The same for an application, whose stack runs in another process. There can be a thousand applications, which would use all CPUs with a
+/// shorter time. The time is shorter than the time in which an application must agree to the end of a direct connection, 20 ms.
+const TEND_APPLICATION_EVERY: Duration = Duration::from_millis(10);
 
 /// The sockets of a guest; implements [`Sockets`].
 #[derive(Debug)]
 pub(crate) struct Fabric {
     attachment: Attachment,
+    tend_every: Duration,
     poller: Poller,
     options: SocketOptions,
     tokens: HashMap<SocketId, Token>,
@@ -87,13 +91,17 @@ pub(crate) enum Listener {
 }
 
 impl Fabric {
-    /// Makes the value that creates sockets for an attached process. TCP sockets use the congestion control with the name
-    /// `congestion`. Returns an error if the stack has no such algorithm, or if no descriptor is free.
-    pub(crate) fn new(attachment: Attachment, congestion: &str) -> io::Result<Self> {
+    /// Makes the value that creates sockets for a process that has attached with these options. Returns an error if the stack does not
+    /// have their congestion control, or if no descriptor is free.
+    pub(crate) fn new(attachment: Attachment, from: &FabricOptions) -> io::Result<Self> {
         let poller = Poller::new(&attachment);
-        let congestion = CongestionControl::by_name(congestion).ok_or(io::ErrorKind::Unsupported)?;
+        let tend_every = match from.attach {
+            Attach::Embedded | Attach::Mixed | Attach::Netns => TEND_GUEST_EVERY,
+            Attach::Iucv => TEND_APPLICATION_EVERY,
+        };
+        let congestion = CongestionControl::by_name(&from.congestion).ok_or(io::ErrorKind::Unsupported)?;
         let options = SocketOptions { no_delay: true, congestion: Some(congestion), ..SocketOptions::default() };
-        Ok(Self { attachment, poller, options, tokens: HashMap::new(), news: Vec::new() })
+        Ok(Self { attachment, tend_every, poller, options, tokens: HashMap::new(), news: Vec::new() })
     }
 }
 
@@ -234,6 +242,6 @@ impl Sockets for Fabric {
 
     fn tend(&mut self) -> Option<Duration> {
         self.attachment.tend();
-        Some(TEND_EVERY)
+        Some(self.tend_every)
     }
 }

@@ -180,7 +180,8 @@ impl Fixture {
         let (client_cpus, server_cpus) = plan.cpus()?;
         let (sockets, pairs) = (ends.sockets.1.clone(), cell.connections());
         let order = Order::Serve { config, sockets, processes, pairs, cpus: server_cpus };
-        let answer = self.server.ask(&order, limits::ANSWER_TIME_MAX)?;
+        let time = limits::ANSWER_TIME_MAX + limits::WORKER_TIME_MAX * processes;
+        let answer = self.server.ask(&order, time)?;
         let Answer::Serving { endpoints } = answer else { return Err(self.server.unexpected(&answer)) };
         let endpoints = match &self.way {
             Way::Existing(Some(existing)) => reach::reachable(endpoints, existing.server_address),
@@ -197,7 +198,7 @@ impl Fixture {
             trial,
         };
         let order = Order::Connect { config, sockets: ends.sockets.0.clone(), processes, cpus: client_cpus };
-        let answer = self.client.ask(&order, limits::CONNECT_TIME_MAX + limits::ANSWER_TIME_MAX)?;
+        let answer = self.client.ask(&order, limits::CONNECT_TIME_MAX + time)?;
         let Answer::Connected = answer else { return Err(self.client.unexpected(&answer)) };
         let standing = if workload.udp || workload.shape == Shape::Crr { 0 } else { cell.connections() };
         self.await_connections(u64::from(standing), processes)?;

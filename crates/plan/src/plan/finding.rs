@@ -55,7 +55,14 @@ impl Plan {
             return Err(Error::usage(format!("the plan has {} findings, which are too many", self.finding.len()))
                 .hint(format!("a plan can have at most {} findings", limits::FINDINGS_MAX)));
         }
-        self.finding.iter().try_for_each(|finding| finding.check(matrix).map_err(|error| error.at(&finding.id)))
+        for (at, finding) in self.finding.iter().enumerate() {
+            if self.finding[..at].iter().any(|other| other.id == finding.id) {
+                return Err(Error::usage(format!("the plan has two findings with the name {}", finding.id))
+                    .hint("give each finding a name of its own (`id`)"));
+            }
+            finding.check(matrix).map_err(|error| error.at(&finding.id))?;
+        }
+        Ok(())
     }
 }
 
