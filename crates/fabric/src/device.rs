@@ -237,6 +237,15 @@ impl Inbound {
     pub(crate) fn next(&mut self, frame: &Frame<'_>, at: &mut usize) -> Inside {
         match self {
             Self::HiperSockets(inbound) => inbound.next(frame, at),
+            Self::Ctc(_) | Self::Netiucv(_) | Self::Claw(_) | Self::Lcs(_) => self.next_in_block(frame, at),
+        }
+    }
+
+    /// Does the same for a device with blocks. Not inlined, because it would make the caller slower for other devices.
+    #[inline(never)]
+    fn next_in_block(&mut self, frame: &Frame<'_>, at: &mut usize) -> Inside {
+        match self {
+            Self::HiperSockets(_) => Inside::End,
             Self::Ctc(inbound) => Ctc::next(frame, frame.tag(), &mut inbound.0, at),
             Self::Netiucv(inbound) => Netiucv::next(frame, frame.tag(), &mut inbound.0, at),
             Self::Claw(inbound) => Claw::next(frame, frame.tag(), &mut inbound.0, at),

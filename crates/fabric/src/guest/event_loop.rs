@@ -397,7 +397,6 @@ fn take(
     else {
         return Ok(0);
     };
-    let format = inbound.format().filter(|_| links.captured_blocks.is_some());
     let half = ring.round() / 2;
     // The application had time to read the retained bytes and has not read them. The bytes must not block the ring any longer, so
     // they are copied out of the ring (decision 013). On a virtual CTC a single retained buffer is too many, because the sender
@@ -410,7 +409,9 @@ fn take(
     while count < RECEIVE_AT_ONCE_MAX && backpressure.waits_for().is_none() && ring.count_unreturned() < half {
         let Some(frame) = ring.next_frame().map_err(broken(link))? else { break };
         count += 1;
-        if let Some((format, capture)) = format.zip(links.captured_blocks.as_mut()) {
+        if let Some(capture) = &mut links.captured_blocks
+            && let Some(format) = inbound.format()
+        {
             block_capture::add_received(capture, (at, link), &links.senders[link], format, &frame);
         }
         let mut done = 0;
