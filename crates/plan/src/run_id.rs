@@ -82,10 +82,10 @@ impl Link {
             Medium::Hipersockets => Some(Self::Hipersockets),
             Medium::GuestlanHipers => Some(Self::GuestLan),
             Medium::Qdio1Gbe => Some(Self::Qdio),
+            Medium::Claw => Some(Self::Claw),
             Medium::Vctc => Some(Self::Vctc),
             Medium::Ctc
             | Medium::Netiucv
-            | Medium::Claw
             | Medium::Lcs
             | Medium::GuestlanQdio
             | Medium::Vswitch
@@ -259,6 +259,7 @@ mod tests {
             ("311hsba3", cell("hipersockets-routed", "strg-20m", 57_344, 10, "430")),
             ("311gcs5", cell("guestlan-hipers-routed-iucv", "crr-64-8k", 1_500, 5, "430")),
             ("420qjs1", cell("qdio-1gbe-routed", "strg-20m", 8_992, 1, "420")),
+            ("208css1", cell("claw-routed-iucv", "strg-20m", 2_000, 1, "430")),
             ("208vrsa12", cell("vctc-routed-iucv", "rr-200-1000", 1_500, 10, "430")),
         ] {
             let id: RunId = text.parse().unwrap();

@@ -60,6 +60,7 @@ fn figures(cell: &Value) -> BTreeMap<String, f64> {
     let (cpu, mut figures) = (&cell["cpu"], BTreeMap::new());
     let mut add = |name: String, value: &Value| figures.extend(value.as_f64().map(|value| (name, value)));
     add("rate".into(), &cell["rate"]);
+    add("itr".into(), &cell["itr"]);
     add("p50".into(), &cell["latency_us"]["p50"]);
     add("p99".into(), &cell["latency_us"]["p99"]);
     for (name, key) in [("cpu", "total"), ("virtual", "virtual"), ("cp", "cp")] {
@@ -98,6 +99,7 @@ fn every_figure_is_exported_once_with_the_value_of_the_report() {
             assert!((value - wanted).abs() <= 1e-12 * wanted.abs(), "{record:?}: {wanted}");
             let unit = match record["metric"].as_str() {
                 "rate" => cell["rate_unit"].as_str().unwrap(),
+                "itr" => cell["itr_unit"].as_str().unwrap(),
                 "p50" | "p99" => "us",
                 _ => cell["cpu"]["unit"].as_str().unwrap(),
             };

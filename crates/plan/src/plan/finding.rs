@@ -81,6 +81,10 @@ impl Finding {
         if self.says.trim().is_empty() || self.id.trim().is_empty() {
             return Err(Error::usage("the finding needs a name (`id`) and a sentence (`says`)"));
         }
+        if self.says.len().max(self.id.len()) > limits::FINDING_BYTES_MAX {
+            let hint = format!("both have at most {} bytes", limits::FINDING_BYTES_MAX);
+            return Err(Error::usage("the name (`id`) or the sentence (`says`) of the finding is too long").hint(hint));
+        }
         self.workloads.iter().try_for_each(|name| name.parse::<Workload>().map(drop))?;
         let cells = |level: &str| matrix.cells.iter().any(|cell| cell.level == level && self.is_about(cell));
         match [&self.level, &self.base].into_iter().find(|level| !cells(level)) {

@@ -296,6 +296,8 @@ fn a_finding_that_no_cell_can_decide_is_refused() {
         let error = plan(&text(finding)).matrix().unwrap_err().to_string();
         assert!(error.contains(part), "{finding}: {error}");
     }
+    let long = text("level = \"430\"\nbase = \"420\"\nabove = 1.0").replace("X.", &"x".repeat(1_001));
+    assert!(plan(&long).matrix().unwrap_err().to_string().contains("is too long"));
     let twice = "level = \"430\"\nbase = \"420\"\nabove = 1.0";
     let twice = format!("{}\n[[finding]]\nid = \"x\"\nsays = \"Y.\"\nfigure = \"cpu\"\n{twice}", text(twice));
     assert!(plan(&twice).matrix().unwrap_err().to_string().contains("two findings with the name x"));

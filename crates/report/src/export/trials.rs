@@ -156,7 +156,8 @@ fn beside(trial: &TrialRecord, disturbance: &Disturbance) -> [String; 8] {
 
 /// Returns the values of the columns from `metric` to `method`.
 fn after(trial: &TrialRecord, metric: Metric, value: f64, method: AccountingMethod) -> [String; 4] {
-    let method = metric.part().map(|_| method.to_string()).unwrap_or_default();
+    let is_cpu = metric.part().is_some() || metric == Metric::Itr;
+    let method = if is_cpu { method.to_string() } else { String::new() };
     let workload = trial.cell.workload;
     [metric.name().to_owned(), metric.unit(workload).to_owned(), (value * metric.scale(workload)).to_string(), method]
 }

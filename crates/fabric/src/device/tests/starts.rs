@@ -204,4 +204,9 @@ fn lcs_refuses_a_foreign_address_other_ports_and_commands_out_of_order() {
     assert_eq!(both[1].count("commands_refused"), 5);
     both[1].outbound.receive(&[7, 0]);
     assert_eq!(both[1].count("control_errors"), 1);
+    // A port that the gateway does not have, although it is started.
+    both[1].outbound.receive(&[7, 0, 0, 2, 0, 0, 0, 0, 0x50, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(both[1].count("commands_refused"), 5);
+    both[1].outbound.receive(&[[1, 0, 0, 3, 0, 0, 1, 3], [0; 8]].concat());
+    assert_eq!(both[1].count("commands_refused"), 6);
 }
