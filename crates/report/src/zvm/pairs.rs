@@ -83,9 +83,20 @@ pub(super) fn of_levels(
         let cells = reduced.cells.iter().map(|summary| &summary.cell).enumerate();
         cells.filter(|(_, cell)| cell.level == level).collect()
     };
-    let bases: HashMap<&Cell, usize> = at(base).into_iter().map(|(at, cell)| (cell, at)).collect();
-    let of_base = |cell: &Cell| bases.get(&Cell { level: base.to_owned(), ..cell.clone() }).copied();
-    let both = at(new).into_iter().filter_map(|(at, cell)| Some((of_base(cell)?, at, cell)));
+    let (all_bases, all_new) = (at(base), at(new));
+    let bases: HashMap<&Cell, usize> = all_bases.iter().map(|(at, cell)| (*cell, *at)).collect();
+    // Levels can set the MTU, but not those of the report. Then a cell has the only partner that differs from it in nothing else.
+    let without_mtu = |cell: &Cell| Cell { level: base.to_owned(), mtu: None, ..cell.clone() };
+    let single = |cells: &[(usize, &Cell)], cell: &Cell| {
+        let mut similar = cells.iter().filter(|(_, other)| without_mtu(other) == without_mtu(cell));
+        let first = similar.next().filter(|_| [base, new] != LEVELS)?;
+        similar.next().is_none().then_some(first.0)
+    };
+    let of_base = |cell: &Cell| {
+        let same = bases.get(&Cell { level: base.to_owned(), ..cell.clone() }).copied();
+        same.or_else(|| single(&all_new, cell).and_then(|_| single(&all_bases, cell)))
+    };
+    let both = all_new.iter().copied().filter_map(|(at, cell)| Some((of_base(cell)?, at, cell)));
     let both: Vec<(usize, usize, &Cell)> = both.collect();
     if both.is_empty() {
         return Ok(Vec::new());

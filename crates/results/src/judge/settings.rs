@@ -171,6 +171,7 @@ fn plan(plan: &Plan) -> BTreeMap<String, String> {
 /// Returns true if the level changes the setting itself, or changes another setting and the kernel then changes this one, too.
 fn names(level: &Level, key: &str) -> bool {
     let last = key.rsplit(' ').next().unwrap_or(key);
+    let has_frame = level.frame().is_some();
     match key.split(' ').next() {
         Some("filter") => level.nftables.is_some(),
         Some("congestion") => level.congestion.is_some(),
@@ -183,7 +184,9 @@ fn names(level: &Level, key: &str) -> bool {
             // The kernel disables TSO together with GSO.
             "gso" | "tso" => level.gso.is_some() || level.tso.is_some(),
             "gro" => level.gro.is_some(),
-            "mtu" => level.mtu.is_some(),
+            // The size of the frames limits the MTU.
+            "mtu" => level.mtu.is_some() || has_frame,
+            "buffer_bytes" => has_frame,
             "threaded-napi" => level.threaded_napi.is_some(),
             "qdisc" => level.qdisc.is_some(),
             netem if netem.starts_with("netem-") => level.qdisc.is_some(),

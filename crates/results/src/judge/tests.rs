@@ -3,7 +3,8 @@
 use super::*;
 use crate::environment::Environment;
 use crate::record::{HostRecord, PathRecord, TrialRecord};
-use siga_plan::level::Level;
+use siga_plan::level::frame::Frame;
+use siga_plan::level::{Guests, Level};
 
 /// Returns a trial over a veth pair that takes `ms` milliseconds for its 1,000 transactions.
 fn trial(level: &str, round: u32, ms: u64) -> TrialRecord {
@@ -288,6 +289,23 @@ fn another_build_excuses_differing_features_of_devices_but_no_other_mtu() {
     assert_eq!(judged(Some("/old"), "mtu=1500 direct=off"), "");
     assert!(judged(None, "mtu=1500 direct=off").contains("tcpip1/lan direct"));
     assert!(judged(Some("/old"), "mtu=9000 packing=on").contains("mtu: 1500 -> 9000"));
+}
+
+#[test]
+fn levels_with_sizes_of_frames_excuse_other_buffers_and_another_mtu() {
+    let path = |level: &str, device: &str| PathRecord {
+        interfaces: [("tcpip1/lan".to_owned(), device.to_owned())].into(),
+        ..PathRecord::without_settings(&trial(level, 0, 1).cell)
+    };
+    let mut run = two_levels(110);
+    run.paths = vec![path("plain", "mtu=8192 buffer_bytes=16384"), path("other", "mtu=16384 buffer_bytes=24576")];
+    let is_refused =
+        |run: &Run| matches!(rate(&levels(run, "plain", "other").unwrap()).verdict, Verdict::NotComparable { .. });
+    assert!(is_refused(&run));
+    for (level, frame) in run.levels.iter_mut().zip([Frame::K16, Frame::K24]) {
+        level.guests = Some(Guests { frame: Some(frame), ..Guests::default() });
+    }
+    assert!(!is_refused(&run));
 }
 
 #[test]
