@@ -228,7 +228,7 @@ fn word(value: usize) -> [u8; 2] {
 }
 
 /// Reads the next header of a block in which each header begins with the offset of the next one. Zero instead of an offset ends the block.
-/// Returns the header, and the part behind it. If there is none, returns why.
+/// Returns the header, and the part behind it. Returns [`Inside::End`] at the end of the block, and [`Inside::Malformed`] for a wrong header.
 fn next_in_chain<B: Bytes + ?Sized, const HEADER_BYTES: usize>(
     block: &B,
     end: usize,

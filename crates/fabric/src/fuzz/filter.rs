@@ -17,7 +17,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 const STEPS_MAX: usize = 200;
 const DEVICE: DeviceId = DeviceId(0);
-/// The rules of the guest. Nobody may ping it.
+/// The rules of the guest. They permit no ping.
 const RULES: [&str; 2] = ["tcp 443", "udp 5000"];
 /// Ports with a listener or a socket: one that a rule allows, and one that no rule allows.
 const PORTS: [(u16, u16); 2] = [(443, 80), (5_000, 53)];
@@ -124,7 +124,7 @@ impl Guest {
     /// Sends a datagram from the closed UDP port to one of a few addresses and ports.
     fn sends(&mut self, which: u8) {
         let to = SocketAddr::new(address(false, 2 + which % 4), 6_000 + u16::from(which / 64));
-        // The socket may be closed by nobody, so only a full queue prevents the datagram.
+        // The socket stays open, so only a full queue prevents the datagram.
         let _ = self.stack.udp_send(self.now, self.closed_udp[0], Some(to), b"x");
         self.transmit();
     }

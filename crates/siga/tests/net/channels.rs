@@ -1,8 +1,8 @@
 //! Networks of the types whose devices collect packets in blocks, from end to end.
 
-use super::network::{EXTERNAL_FIGURE_1, Network, PATIENCE, kill, sink, source};
-use siga_fabric::sockets::{Attachment, Poller, TcpListener, TcpStream};
-use std::io::{Read, Write};
+use super::network::{EXTERNAL_FIGURE_1, Network, PATIENCE, kill};
+use super::transfer;
+use siga_fabric::sockets::{Attachment, Poller};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -23,19 +23,19 @@ fn figure_1(name: &str, link: &str, mtu: u32) -> Network {
     Network::up(name, &topology.replace("mtu = 57344", &format!("mtu = {mtu}")))
 }
 
-/// Sends bytes from one guest to another, which checks them. Calls `each` with the number of bytes that were sent. Returns the time that
-/// this took.
-fn exchange((from, to): (&Attachment, &Attachment), at: &str, bytes: u64, mut each: impl FnMut(u64)) -> Duration {
-    let listener = TcpListener::bind(to, at.parse().unwrap()).unwrap();
-    let (begun, done) = (Instant::now(), AtomicBool::new(false));
+/// Does this while the stack of an embedded guest runs.
+fn with_stack<T>(attachment: &Attachment, work: impl FnOnce() -> T) -> T {
+    let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let served = scope.spawn(|| sink(&listener));
-        scope.spawn(|| run_stack(to, &done));
-        source(from, at, bytes, &mut each);
+        scope.spawn(|| run_stack(attachment, &done));
+        let result = work();
         done.store(true, Ordering::Relaxed);
-        assert_eq!(served.join().unwrap().0, bytes);
-    });
-    begun.elapsed()
+        result
+    })
+}
+
+fn exchange((from, to): (&Attachment, &Attachment), at: &str, bytes: u64, each: impl FnMut(u64)) -> Duration {
+    with_stack(to, || transfer::exchange((from, to), at, bytes, each))
 }
 
 /// Sends bytes in both directions and over both versions of IP, while a router is killed.
@@ -65,33 +65,7 @@ fn many_connections(network: &Network, count: u32) {
 }
 
 fn connections((client, server): (&Attachment, &Attachment), at: &str, count: u32) {
-    let listener = TcpListener::bind(server, at.parse().unwrap()).unwrap();
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| run_stack(server, &done));
-        scope.spawn(|| {
-            listener.set_timeout(Some(PATIENCE));
-            for number in 0..count {
-                let (mut stream, _) = listener.accept().unwrap();
-                stream.set_timeout(Some(PATIENCE));
-                let mut request = [0; 64];
-                stream.read_exact(&mut request).unwrap();
-                assert_eq!(request[..4], number.to_le_bytes());
-                stream.write_all(&[request[0]; 8_192]).unwrap();
-            }
-        });
-        for number in 0..count {
-            let mut stream = TcpStream::connect(client, at.parse().unwrap()).unwrap();
-            stream.set_timeout(Some(PATIENCE));
-            let mut request = [0; 64];
-            request[..4].copy_from_slice(&number.to_le_bytes());
-            stream.write_all(&request).unwrap();
-            let mut response = Vec::new();
-            stream.read_to_end(&mut response).unwrap();
-            assert!(response == [request[0]; 8_192], "connection {number}");
-        }
-        done.store(true, Ordering::Relaxed);
-    });
+    with_stack(server, || transfer::connections((client, server), at, count));
 }
 
 #[test]

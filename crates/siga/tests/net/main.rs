@@ -9,6 +9,7 @@ mod monitor;
 #[path = "../common/network.rs"]
 mod network;
 mod qdio;
+mod transfer;
 
 use idle::{are_idle, threads};
 use network::{

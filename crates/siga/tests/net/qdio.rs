@@ -1,10 +1,11 @@
 //! Networks of type qdio: guests with OSA-Express adapters (cards), whose wires are modelled.
 
-use super::network::{Network, PATIENCE, kill, sink, source, wait_until};
+use super::network::{Network, PATIENCE, kill, wait_until};
+use super::transfer::{connections, exchange};
 use siga_fabric::sockets::{Attachment, TcpListener, TcpStream};
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Two guests, each with a card of its own, and two guests that share a card.
 const CARDS: &str = r#"
@@ -29,18 +30,6 @@ external = true
 device = [{ network = "lan", addresses = ["10.0.3.4/24", "fd00:3::4/64"], card = "shared", mtu = 1492 }]
 "#;
 
-/// Sends bytes from one guest to another, which checks them. Returns the time that this took.
-fn exchange(from: &Attachment, to: &Attachment, at: &str, bytes: u64, each: impl FnMut(u64)) -> Duration {
-    let listener = TcpListener::bind(to, at.parse().unwrap()).unwrap();
-    let begun = Instant::now();
-    std::thread::scope(|scope| {
-        let served = scope.spawn(|| sink(&listener));
-        source(from, at, bytes, each);
-        assert_eq!(served.join().unwrap().0, bytes);
-    });
-    begun.elapsed()
-}
-
 impl Network {
     /// Returns a counter of a guest's port.
     fn of_port(&self, guest: &str, name: &str) -> u64 {
@@ -64,7 +53,7 @@ fn bytes_cross_cards_intact_both_ways_although_the_adapter_is_killed() {
         (&two, &one, "[fd00:3::1]:7", false),
     ] {
         let mut killed = !kills;
-        exchange(from, to, at, bytes, |sent| {
+        exchange((from, to), at, bytes, |sent| {
             if sent >= bytes / 2 && !killed {
                 killed = true;
                 kill(network.pid("lan"));
@@ -82,12 +71,12 @@ fn guests_of_one_card_share_its_wire_and_reach_each_other_without_it() {
     let network = Network::up("shared-card", CARDS);
     let (one, three, four) = (network.attach("one"), network.attach("three"), network.attach("four"));
     // Within the card, frames do not use the wire.
-    exchange(&three, &four, "10.0.3.4:7", 1 << 20, |_| {});
+    exchange((&three, &four), "10.0.3.4:7", 1 << 20, |_| {});
     let on_wire = network.of_port("three", "link_from_station_offered");
     assert!(on_wire < 20, "{on_wire} frames on the wire, which are those to all stations");
     let (took, other) = std::thread::scope(|scope| {
         let both = [(&three, "10.0.3.1:7"), (&four, "10.0.3.1:8")]
-            .map(|(from, at)| scope.spawn(|| exchange(from, &one, at, 8 << 20, |_| {})));
+            .map(|(from, at)| scope.spawn(|| exchange((from, &one), at, 8 << 20, |_| {})));
         let [first, second] = both.map(|thread| thread.join().unwrap());
         (first.max(second), first.min(second))
     });
@@ -130,7 +119,7 @@ fn a_killed_guest_leaves_the_card_to_the_others() {
     let ping = |to: &str| network.siga(&["ping", network.name.as_str(), "one", to]).status.success();
     assert!(ping("10.0.3.2"));
     kill(network.pid("two"));
-    exchange(&three, &four, "[fd00:3::4]:7", 1 << 20, |_| {});
+    exchange((&three, &four), "[fd00:3::4]:7", 1 << 20, |_| {});
     wait_until("the guest runs again", || ping("10.0.3.2"));
     assert_eq!(
         network.status()["guests"].as_array().unwrap().iter().find(|guest| guest["name"] == "lan").unwrap()["restarts"],
@@ -189,29 +178,5 @@ fn a_guest_that_uses_queue_0_takes_the_wire_from_the_others_of_its_card() {
 fn ten_thousand_connections_cross_cards() {
     let network = Network::up("many-over-cards", CARDS);
     let (one, two) = (network.attach("one"), network.attach("two"));
-    let listener = TcpListener::bind(&two, "10.0.3.2:7".parse().unwrap()).unwrap();
-    let count = 10_000_u32;
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            listener.set_timeout(Some(PATIENCE));
-            for number in 0..count {
-                let (mut stream, _) = listener.accept().unwrap();
-                stream.set_timeout(Some(PATIENCE));
-                let mut request = [0; 64];
-                stream.read_exact(&mut request).unwrap();
-                assert_eq!(request[..4], number.to_le_bytes());
-                stream.write_all(&[request[0]; 8_192]).unwrap();
-            }
-        });
-        for number in 0..count {
-            let mut stream = TcpStream::connect(&one, "10.0.3.2:7".parse().unwrap()).unwrap();
-            stream.set_timeout(Some(PATIENCE));
-            let mut request = [0; 64];
-            request[..4].copy_from_slice(&number.to_le_bytes());
-            stream.write_all(&request).unwrap();
-            let mut response = Vec::new();
-            stream.read_to_end(&mut response).unwrap();
-            assert!(response == [request[0]; 8_192], "connection {number}");
-        }
-    });
+    connections((&one, &two), "10.0.3.2:7", 10_000);
 }
