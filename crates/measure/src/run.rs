@@ -44,6 +44,12 @@ use std::time::{Duration, Instant};
 /// Estimated time that a trial needs in addition to warm-up and measurement: for building the path, connecting and ending. The
 /// estimate is used until trials of this run have been timed.
 const AROUND_TRIAL: Duration = Duration::from_millis(150);
+/// Estimated time in seconds to start and to end the processes of one pair, if each pair has processes of its own.
+const PAIR_PROCESSES: f64 = 0.01;
+/// Estimated time in seconds until the last data of one stream have arrived at the end of the phases of a trial, on siga's own networks.
+const STREAM_ENDS: f64 = 0.015;
+/// The same time on a modelled channel, which is slow.
+const STREAM_ENDS_ON_CHANNEL: f64 = 0.12;
 /// Number of failed trials after which the run measures a cell no more.
 const FAILURES_MAX: u32 = 3;
 
@@ -174,7 +180,21 @@ fn trial_time(plan: &Plan, cells: &[Cell]) -> Duration {
     };
     let loads = plan.load.len() as f64;
     let seconds = plan.warm_up_seconds + plan.seconds * (1.0 + with + without + loads);
-    AROUND_TRIAL + Duration::from_secs_f64(seconds)
+    let ends = cells.iter().map(|cell| around(plan, cell)).sum::<f64>() / cells.len().max(1) as f64;
+    AROUND_TRIAL + Duration::from_secs_f64(seconds + ends)
+}
+
+/// Returns the estimated time in seconds that a trial of a cell needs in addition to [`AROUND_TRIAL`].
+fn around(plan: &Plan, cell: &Cell) -> f64 {
+    let pairs = f64::from(cell.clients);
+    let processes = if plan.processes { PAIR_PROCESSES * pairs } else { 0.0 };
+    let is_stream = cell.workload.network().is_some_and(|workload| workload.is_stream());
+    let ends = match cell.path.parse() {
+        Ok(Route::Guests(path)) if is_stream && path.medium.has_channel() => STREAM_ENDS_ON_CHANNEL,
+        Ok(Route::Guests(_)) if is_stream => STREAM_ENDS,
+        Ok(_) | Err(_) => 0.0,
+    };
+    processes + ends * pairs
 }
 
 fn is_of_guests(cell: &Cell) -> bool {

@@ -38,6 +38,10 @@ pub const MEMORY_LIMIT_MIN: u64 = 64 << 20;
 pub const FINDINGS_MAX: usize = 100;
 /// Longest name and longest sentence of a finding, in bytes.
 pub const FINDING_BYTES_MAX: usize = 1_000;
+/// Largest number of tables of a plan.
+pub const TABLES_MAX: usize = 1_000;
+/// Longest name and longest title of a table of a plan, in bytes.
+pub const TABLE_BYTES_MAX: usize = 200;
 /// Longest nftables ruleset of a level, in bytes: about 2,500 rules of one line.
 pub const RULESET_BYTES_MAX: usize = 64 << 10;
 /// Longest time of one run of a command, in seconds, unless the plan says otherwise.

@@ -2,7 +2,7 @@
 //!
 //! A plan is a TOML file. The program contains the plans of `plans/`, and `plans/plan.schema.json` describes the format. Every
 //! combination of the axes' values is a *cell*. `exclude` removes cells, `include` adds single cells, and the command line can set
-//! each axis.
+//! each axis. A plan can group its cells in tables.
 //!
 //! Order of calls: [`Plan::load`] reads a plan, then [`Plan::matrix`] checks all of it and lays out the cells.
 
@@ -13,6 +13,7 @@ pub mod finding;
 mod keep;
 mod layout;
 mod links;
+pub mod table;
 
 use crate::accounting::AccountingMethod;
 use crate::command::Command;
@@ -31,6 +32,7 @@ use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
 use siga_model::waiting::Waiting;
 use std::collections::BTreeMap;
+use table::Table;
 
 /// What to measure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -117,6 +119,9 @@ pub struct Plan {
     /// Seed of the order of trials; absent: chosen and recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
+    /// Named groups of cells (`--table`). The plan measures these groups instead of all combinations of its own values.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub table: Vec<Table>,
     /// Single cells to add.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub include: Vec<Pick>,
@@ -199,6 +204,7 @@ impl Default for Plan {
             reach: Reach::default(),
             smoke: false,
             seed: None,
+            table: Vec::new(),
             include: Vec::new(),
             exclude: Vec::new(),
             finding: Vec::new(),
@@ -249,7 +255,7 @@ impl Plan {
 
     /// Returns notices about old spellings in the levels that the plan names. Such levels are still read.
     pub fn notices(&self) -> Vec<String> {
-        self.level_names().flat_map(Level::notices).collect()
+        self.level_names().flat_map(|name| Level::notices(&name)).collect()
     }
 
     /// Returns the hosts that the plan reaches through ssh, without duplicates.

@@ -1,6 +1,7 @@
 //! The reports of a run for other programs: JSON (schema `siga/run/2`) and CSV. Figures are not rounded.
 
 use super::answer;
+use super::connections::{self, Connections};
 use super::disturbance;
 use super::format;
 use super::printed;
@@ -22,7 +23,7 @@ use siga_results::store::Run;
 use siga_results::summary::{Component, Cpu, Reduced, Summary, itr};
 
 /// Returns the report as one JSON object.
-pub(super) fn json(run: &Run, judged: &Judged, repeat: &Repeat) -> Result<String> {
+pub(super) fn json(run: &Run, judged: &Judged, repeat: &Repeat, connections: Option<&Connections>) -> Result<String> {
     let Judged { median, agreed: reduced, comparisons } = judged;
     let answers = Answers::of(run, reduced, comparisons);
     let overheads: Vec<Value> = answers.overheads.iter().map(overhead).collect();
@@ -44,6 +45,7 @@ pub(super) fn json(run: &Run, judged: &Judged, repeat: &Repeat) -> Result<String
         "levels": levels(median, repeat)?,
         "disturbance": disturbance::of_run(run, &reduced.disturbance),
         "findings": answers::json(median, repeat),
+        "overview": connections::value(connections),
         "damage": run.damage,
     });
     format::json(&report)

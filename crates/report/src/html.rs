@@ -8,6 +8,8 @@
 mod answer;
 mod answers;
 mod bars;
+mod beside;
+mod connections;
 mod costs;
 mod diagram;
 mod disturbance;
@@ -32,12 +34,13 @@ mod tests;
 mod verdict;
 mod workloads;
 
+use super::connections::{self as matrix_2009, Connections};
 use super::{Format, data, verdicts};
 use crate::zvm::repeat::Repeat;
 use maud::html;
 use page::{Download, Section, Top, page};
 use siga_model::error::{Error, Result};
-use siga_results::judge::{Comparison, Judged};
+use siga_results::judge::{Comparison, Figures, Judged};
 use siga_results::store::Run;
 
 /// A run with the figures that the page shows.
@@ -49,6 +52,8 @@ struct ShownRun<'a> {
     /// The figures of the cells, and all comparisons within the run.
     judged: Judged,
     repeat: Repeat,
+    /// The matrix of 2009, if the run has measured it.
+    connections: Option<Connections>,
 }
 
 /// Maximum size in bytes of the raw trials of one run in the page. If they are larger, the page does not contain them.
@@ -67,7 +72,8 @@ pub fn html(runs: &[Run], comparisons: &[Comparison]) -> Result<String> {
         }
         let judged = Judged::of(run, None)?;
         let repeat = Repeat::of(run, &judged.median, None)?;
-        shown.push(ShownRun { name: name(run, runs), run, repeat, judged });
+        let connections = matrix_2009::of(run, &judged.median, &Figures::new(run, None))?;
+        shown.push(ShownRun { name: name(run, runs), run, repeat, judged, connections });
     }
     let names: Vec<_> = shown.iter().map(|shown| shown.name.as_str()).collect();
     let emulated = runs.iter().any(|run| run.environment.is_emulated());
@@ -80,10 +86,15 @@ pub fn html(runs: &[Run], comparisons: &[Comparison]) -> Result<String> {
     let mut sections = first;
     sections.extend(verdict::worth(comparisons));
     sections.push(Section::open("charts", "Workload by workload", workloads::section(&shown, comparisons)));
+    for own in shown.iter().filter_map(|one| one.connections.as_ref()).take(1) {
+        sections.push(Section::open("overview-2009", connections::OVERVIEW, connections::overview(own)));
+        sections.push(Section::folded("matrix-2009", connections::MATRIX, connections::charts(own)));
+    }
     sections.extend(streams::sections(&shown));
     sections.extend(offered::section(&shown));
     sections.push(Section::folded("verdict", "Verdicts in words", verdict::section(&shown, comparisons)));
     sections.extend(answers::section(&shown).map(|body| Section::folded("findings", answers::TITLE, body)));
+    sections.extend(beside::section(&shown).map(|body| Section::folded("beside", beside::TITLE, body)));
     sections.extend(monitor::section(&shown).map(|body| Section::folded("monitor", monitor::TITLE, body)));
     sections.extend(answers::of_plans(&shown).map(|body| Section::open("plan-findings", "Findings of the plan", body)));
     sections.extend(figures::folds(&shown, &charted)?);
@@ -154,14 +165,19 @@ fn name(run: &Run, all: &[Run]) -> String {
 
 fn downloads(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Result<Vec<Download>> {
     let mut all = Vec::new();
-    for ShownRun { name, run, judged, repeat } in shown {
+    for ShownRun { name, run, judged, repeat, connections } in shown {
         let mut add = |kind: &str, media, about: &str, text| {
             let about = if shown.len() > 1 { format!("{about} of {name}") } else { about.to_owned() };
             let name = name.replace('/', "-");
             all.push(Download { name: format!("{name}-{kind}"), about, media, text });
         };
         add("cells.csv", "text/csv", "one line a cell, full precision", data::csv(run, &judged.agreed)?);
-        add("run.json", "application/json", "environment, cells and router overhead", data::json(run, judged, repeat)?);
+        add(
+            "run.json",
+            "application/json",
+            "environment, cells and router overhead",
+            data::json(run, judged, repeat, connections.as_ref())?,
+        );
         let mut lines = String::new();
         for trial in &run.trials {
             // Call chains are several times as long as all other counters of a trial.

@@ -12,6 +12,7 @@
 
 mod answer;
 mod commands;
+mod connections;
 mod data;
 mod disturbance;
 pub mod export;
@@ -46,7 +47,7 @@ pub use why::Explained;
 use siga_model::error::Result;
 use siga_plan::accounting::AccountingMethod;
 use siga_results::histogram;
-use siga_results::judge::Judged;
+use siga_results::judge::{Figures, Judged};
 use siga_results::record::TrialRecord;
 use siga_results::store::Run;
 use siga_results::summary::{self, cpu_ms};
@@ -68,7 +69,10 @@ pub fn render(run: &Run, format: Format, layout: Layout, method: Option<Accounti
             let text = table::people(run, &judged, &answer::of(run, &judged)?, true, usize::MAX);
             Ok(text + &findings(run, &judged, method)?)
         }
-        Format::Json => data::json(run, &judged, &Repeat::of(run, &judged.median, method)?),
+        Format::Json => {
+            let matrix = connections::of(run, &judged.median, &Figures::new(run, method))?;
+            data::json(run, &judged, &Repeat::of(run, &judged.median, method)?, matrix.as_ref())
+        }
         Format::Csv => data::csv(run, &judged.agreed),
     }
 }
@@ -92,12 +96,14 @@ pub fn text(run: &Run, layout: Layout, method: Option<AccountingMethod>, screen:
     Ok(fit::finish(&text, screen))
 }
 
-/// Returns the findings of the run's plan in words; an empty string if the plan has none.
+/// Returns the findings of the run's plan in words, and the matrix of 2009; an empty string if the run has neither.
 fn findings(run: &Run, judged: &Judged, method: Option<AccountingMethod>) -> Result<String> {
-    if run.plan.finding.is_empty() {
-        return Ok(String::new());
+    let mut text = String::new();
+    if !run.plan.finding.is_empty() {
+        text += &zvm::answers::plan_text(&Repeat::of(run, &judged.median, method)?);
     }
-    Ok(zvm::answers::plan_text(&Repeat::of(run, &judged.median, method)?))
+    let matrix = connections::of(run, &judged.median, &Figures::new(run, method))?;
+    Ok(text + &matrix.as_ref().map(connections::text::text).unwrap_or_default())
 }
 
 /// The JSON Schema of [`Format::Json`].

@@ -2,6 +2,7 @@
 //! checks whether their findings (statements about levels 420 and 430) hold in a run.
 
 pub(crate) mod answers;
+pub(crate) mod beside;
 pub(crate) mod check;
 pub mod figures;
 pub(crate) mod findings;
@@ -20,10 +21,11 @@ use siga_results::store::Run;
 use siga_results::summary::Reduced;
 use std::fmt::Write;
 
-/// Returns the report of a run in the layout of z/VM's reports: the tables, then the published findings and whether they hold in
-/// the run. Returns an error of kind `Incomplete` if a cell has completed no unit, because the cell then has no figure per unit.
+/// Returns the report of a run in the layout of z/VM's reports: the tables, the figures, then the published findings and whether they
+/// hold in the run. Returns an error of kind `Incomplete` if a cell has completed no unit, because the cell then has no figure per unit.
 pub(super) fn text(run: &Run, reduced: &Reduced, repeat: &Repeat) -> Result<String> {
     let mut out = table::tables_text(run, reduced, repeat)?;
+    out.push_str(&beside::text(reduced, repeat));
     out.push_str(&answers::text(reduced, repeat));
     out.push_str(&answers::plan_text(repeat));
     out.push_str(&monitored::text(run, reduced));

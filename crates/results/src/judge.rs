@@ -106,6 +106,11 @@ pub fn levels(run: &Run, base: &str, new: &str) -> Result<Comparison> {
     within_run(run, Subject::Levels, base, new)
 }
 
+/// Returns the pairs of cells (base, new) that [`levels`] compares in a run with these cells.
+pub fn pairs_of_levels(cells: &[Cell], base: &str, new: &str) -> Vec<(Cell, Cell)> {
+    Sides::of(cells, Subject::Levels, base, new).pairs()
+}
+
 /// Compares two paths of one run, cell by cell.
 ///
 /// # Errors

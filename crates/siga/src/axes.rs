@@ -1,22 +1,17 @@
 //! The axes of a plan as command-line options, which replace the values in the plan.
 
 use clap::{Args, FromArgMatches};
-use siga_measure::config;
 use siga_model::error::{Error, Result};
-use siga_model::text;
 use siga_model::waiting::Waiting;
 use siga_plan::accounting::AccountingMethod;
 use siga_plan::command::{Command, CommandName};
 use siga_plan::level::{CommandLevel, Level};
-use siga_plan::matrix::Matrix;
 use siga_plan::offered::Offered;
-use siga_plan::place::Place;
 use siga_plan::plan::Plan;
 use siga_plan::route::HOST;
 use siga_plan::run_id::RunId;
 use siga_plan::workload::Close;
 use std::net::IpAddr;
-use std::path::Path;
 
 /// The names that options of `run` and `plan` take.
 macro_rules! names {
@@ -63,7 +58,7 @@ Levels:     plain, aa, bigtcp, gro-on, gro-off, reno, cubic, bbr, mtu-1500, mtu-
             With another build of siga (only in plans): build:BUILD or LEVEL@build:BUILD
 Places:     local, netns:NAME (a network namespace), pid:PID (a container), ssh:[USER@]HOST
             (for --client, --server and --on)
-Plans:      default, ablation, buffers, frames, guests, hop, mtu, paths, vctc-copy, zvm430-memory,
+Plans:      default, ablation, buffers, frames, guests, hop, mtu, paths, vctc-copy, zvm430,
             for commands: compilers, compressors, disk, fileserver, java, jmh, oltp, oltp-exec,
             programs, telco,
             or a TOML file
@@ -97,7 +92,8 @@ Examples:
   siga run --command 'gzip -c FILE' --level-args -1 --level-args -9
   siga run --command 'sort FILE' --level-env LC_ALL=C --level-env LC_ALL=C.UTF-8
   siga run --path hipersockets-routed-iucv --mtu 1500 --level 420,430 --layout zvm
-  siga run zvm430-memory --run-id 420hss1,311hss1 --layout zvm
+  siga run zvm430 --table 1-4 --layout zvm
+  siga run zvm430 --run-id 420hss1,311hss1 --layout zvm
   siga run --topology topologies/figure-1.toml --client tcpip1 --server tcpip3 --workload rr-200-1000
   siga run --client local --server ssh:host --server-address 192.0.2.7 --port 5001
   siga run compilers --on ssh:old-host,ssh:new-host"
@@ -292,6 +288,10 @@ pub(crate) struct Axes {
     /// report on levels 420 and 430; the number of the trial at the end may be left out. Default: all cells of the plan.
     #[arg(long, value_delimiter = ',', value_name = "RUNID,…", value_parser = crate::parse::<RunId>)]
     run_id: Vec<RunId>,
+    /// Measure only these tables of the plan: names or ranges of numbers, such as 9 or 1-4,16. `siga plan` lists the tables.
+    /// Default: all tables of the plan.
+    #[arg(long, value_delimiter = ',', conflicts_with_all = ["command", "path", "client", "workload", "mtu", "firewall"], value_name = "TABLE,…")]
+    table: Vec<String>,
 }
 
 impl Axes {
@@ -302,12 +302,7 @@ impl Axes {
             None => Plan::load(&self.plan)?,
         };
         self.drop_findings(&mut plan);
-        let own_cells = self.path.is_some() || self.client.is_some() || self.workload.is_some();
-        if own_cells {
-            // Single cells (`include`, `exclude`) belong to the plan's own axes. They are dropped if an option replaces an axis.
-            plan.include.clear();
-            plan.exclude.clear();
-        }
+        self.groups(&mut plan)?;
         if let (Some(client), Some(server)) = (&self.client, &self.server) {
             plan.paths = vec![match (&self.topology, &self.network) {
                 (Some(file), _) => format!("topology:{file}:{client}>{server}"),
@@ -369,6 +364,23 @@ impl Axes {
         Ok(plan)
     }
 
+    /// Keeps the tables that `--table` names. Drops tables and single cells if an option replaces an axis.
+    fn groups(&self, plan: &mut Plan) -> Result<()> {
+        let own_cells = self.path.is_some() || self.client.is_some() || self.workload.is_some();
+        if own_cells {
+            // Single cells (`include`, `exclude`) belong to the plan's own axes.
+            plan.include.clear();
+            plan.exclude.clear();
+        }
+        if own_cells || self.mtu.is_some() {
+            plan.drop_tables();
+        }
+        if self.table.is_empty() {
+            return Ok(());
+        }
+        plan.keep_tables(&self.table).map_err(|error| error.at("--table"))
+    }
+
     /// Sets the CPUs and the memory that processes may use.
     fn limits(&self, plan: &mut Plan) {
         for (target, given) in [
@@ -386,8 +398,8 @@ impl Axes {
 
     /// Drops the findings of a plan if an option replaces the levels, workloads or numbers of pairs that they are about.
     fn drop_findings(&self, plan: &mut Plan) {
-        let others = [self.workload.is_some(), self.clients.is_some(), self.level.is_some(), !self.run_id.is_empty()];
-        if others.contains(&true) {
+        let some_cells = !self.run_id.is_empty() || !self.table.is_empty();
+        if some_cells || self.workload.is_some() || self.clients.is_some() || self.level.is_some() {
             plan.finding.clear();
         }
     }
@@ -459,6 +471,7 @@ impl Axes {
         plan.levels = ["plain".to_owned()].into_iter().chain(files.iter().cloned()).collect();
         plan.question = "How much does the packet filter cost, and in which component?".to_owned();
         if self.path.is_none() && self.client.is_none() {
+            plan.drop_tables();
             plan.paths = vec!["veth-routed".to_owned()];
             plan.include.clear();
             plan.exclude.clear();
@@ -474,76 +487,6 @@ impl Axes {
             plan.trials = self.trials.or(Some(1));
             plan.budget_seconds = self.budget;
         }
-    }
-}
-
-/// The command that reaches other hosts, and the checkout of builds. They are not part of a plan, so that neither a plan nor a run
-/// directory executes anything.
-#[derive(Debug, Args)]
-pub(crate) struct Reach {
-    /// Set the command with which siga connects to the places ssh:HOST. Default: the command in
-    /// ~/.config/siga/config.toml, otherwise ssh.
-    #[arg(long, value_name = "COMMAND")]
-    pub(crate) ssh: Option<String>,
-    /// Measure the whole plan in each of these places, such as ssh:HOST, and compare them. The places take turns, round by
-    /// round. siga copies itself to other hosts. Default: this host only.
-    #[arg(long, value_delimiter = ',', value_name = "PLACE,…", value_parser = crate::parse::<Place>)]
-    pub(crate) on: Vec<Place>,
-    /// Name the git checkout of siga whose revisions levels use as builds (git:REVISION). siga compiles a revision with
-    /// cargo, in a directory of its own below ~/.cache/siga/builds, and keeps the program there. Default: none.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) checkout: Option<std::path::PathBuf>,
-}
-
-impl Reach {
-    /// Returns the command that reaches the hosts of a plan, or those of `--on`.
-    pub(crate) fn of_plan(&self, plan: &Plan, matrix: &Matrix) -> Result<String> {
-        let mut hosts = plan.hosts(matrix);
-        if let (Some(host), Some(on)) = (hosts.first(), self.on.first()) {
-            return Err(Error::usage(format!("the plan reaches ssh:{host} by itself, so it cannot run on {on}"))
-                .hint("remove --on, or use a plan whose paths need no other host"));
-        }
-        for (at, place) in self.on.iter().enumerate() {
-            if self.on[..at].contains(place) {
-                return Err(Error::usage(format!("--on names {place} twice")).hint("name each place once"));
-            }
-            if let Place::Ssh(host) = place {
-                hosts.push(host.clone());
-            }
-        }
-        self.command(&hosts)
-    }
-
-    /// Returns the command that reaches these hosts.
-    pub(crate) fn command(&self, hosts: &[String]) -> Result<String> {
-        match (&self.ssh, hosts) {
-            // No host is reached, so the command is never executed and the configuration file is not needed.
-            (None, []) => Ok(config::SSH.to_owned()),
-            (Some(_), []) => {
-                Err(Error::usage("--ssh has no effect, because no option names a place on another host (ssh:HOST)")
-                    .hint("use --client and --server, or --on, with ssh:HOST, or remove --ssh"))
-            }
-            (given, _) => config::ssh(given.as_deref()),
-        }
-    }
-
-    /// Returns the command for a resumed run. Only `--ssh` can set it, because the hosts come from the run directory, which another
-    /// user may have written.
-    pub(crate) fn command_again(&self, hosts: &[String], directory: &Path) -> Result<String> {
-        if let (None, [first, others @ ..]) = (&self.ssh, hosts) {
-            let known = config::ssh(None).unwrap_or_else(|_| config::SSH.to_owned());
-            let hosts = others.iter().fold(format!("ssh:{first}"), |all, host| format!("{all}, ssh:{host}"));
-            return Err(Error::usage(format!(
-                "to resume the run in {}, siga must connect to these hosts again: {hosts}",
-                directory.display()
-            ))
-            .hint(format!(
-                "siga connects to hosts from a run directory only with your permission; if you trust this directory, use `siga run --resume {} --ssh {}`",
-                text::shell(&directory.to_string_lossy()),
-                text::shell(&known)
-            )));
-        }
-        self.command(hosts)
     }
 }
 

@@ -14,10 +14,12 @@ mod monitor;
 mod net;
 mod netns;
 mod on;
+mod reach;
 mod report;
 
-use axes::{Axes, Reach};
+use axes::Axes;
 use clap::{Parser, Subcommand};
+use reach::Reach;
 use siga_measure::agent::launch::AgentOptions;
 use siga_model::error::{Error, Result};
 use siga_model::text;
@@ -112,7 +114,7 @@ enum Command {
 Examples:
   siga show runs/20261120-104133-default
   siga show runs/20261120-104133-default --layout zvm
-  siga show runs/20261120-104133-zvm430-memory --run-id 420hss1,311hss1 --layout zvm
+  siga show runs/20261120-104133-zvm430 --run-id 420hss1,311hss1 --layout zvm
   siga show runs/20261120-104133-default --format csv >cells.csv")]
     Show {
         /// Directory of the run.

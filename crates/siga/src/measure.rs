@@ -1,8 +1,9 @@
 //! `siga run` and `siga plan`.
 
 use crate::again;
-use crate::axes::{Axes, Reach};
+use crate::axes::Axes;
 use crate::live::Live;
+use crate::reach::Reach;
 use crate::{note, on, parse, print, print_run};
 use clap::Args;
 use siga_measure::build::{Builds, check_checkout};
@@ -14,6 +15,7 @@ use siga_measure::run::{self, Ended, Given, Series, Watch as _};
 use siga_measure::topology::Networks;
 use siga_measure::{host, interrupt, limits, place};
 use siga_model::error::{Error, IoContext, Result};
+use siga_plan::matrix::{Cell, Matrix};
 use siga_plan::plan::Plan;
 use siga_report::{Format, Layout};
 use siga_results::directory::Directory;
@@ -227,6 +229,28 @@ pub(crate) fn file_name(text: &str) -> String {
     text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
 }
 
+/// Lists the cells of a matrix, below the heading of each table of the plan. A cell of several tables is below the first of them.
+fn cells(plan: &Plan, matrix: &Matrix) -> String {
+    let measured = matrix.cells.iter().map(|cell| (cell, None));
+    let mut cells: Vec<(&Cell, Option<&String>)> =
+        measured.chain(matrix.skipped.iter().map(|(cell, reason)| (cell, Some(reason)))).collect();
+    let mut out = String::new();
+    let mut list = |heading: String, some: Vec<(&Cell, Option<&String>)>| {
+        out += &heading;
+        for (cell, reason) in some {
+            let reason = reason.map(|reason| format!(": skipped: {reason}")).unwrap_or_default();
+            let _ = writeln!(out, "{cell}{reason}");
+        }
+    };
+    for table in &plan.table {
+        let (own, others) = cells.into_iter().partition(|(cell, _)| table.has(plan, &matrix.levels, cell));
+        cells = others;
+        list(format!("Table {}. {}\n", table.id, table.title), own);
+    }
+    list(String::new(), cells);
+    out
+}
+
 /// Prints the matrix of a plan, its duration, and the commands that it executes.
 pub(crate) fn plan(axes: &Axes, reach: &Reach) -> Result<()> {
     announce(&host::environment());
@@ -241,12 +265,7 @@ pub(crate) fn plan(axes: &Axes, reach: &Reach) -> Result<()> {
     if !plan.question.is_empty() {
         let _ = writeln!(out, "{}\n", plan.question);
     }
-    for cell in &matrix.cells {
-        let _ = writeln!(out, "{cell}");
-    }
-    for (cell, reason) in &matrix.skipped {
-        let _ = writeln!(out, "{cell}: skipped: {reason}");
-    }
+    out += &cells(&plan, &matrix);
     let words = |time: Duration| humantime::format_duration(Duration::from_secs(time.as_secs().max(1))).to_string();
     let (least, most) = (words(time.0), words(time.1));
     let cells = matrix.cells.len();

@@ -224,6 +224,49 @@ fn a_report_is_shown_whole_in_a_browser() {
 }
 
 #[test]
+fn the_figures_of_a_study_are_shown_beside_the_published_ones_in_a_browser() {
+    let bench = Bench::new();
+    let trials = "--seconds 0.05 --warm-up 0 --trials 1";
+    for (name, plan) in
+        [("zvm", "zvm430 --table 3,11 --clients 10"), ("linux", "linux2009 --table osa-1gbe,hipersockets")]
+    {
+        bench.run(&format!("run --out {name} {plan} {trials}")).ok();
+        bench.undisturb(name, 1);
+        bench.run(&format!("report {name}")).ok();
+    }
+    let Some(mut browser) = Browser::start(&bench) else { return };
+    for (name, headings, charts) in [
+        (
+            "zvm",
+            &["Findings of z/VM's report", "Figures of z/VM's report, published and measured"][..],
+            &[
+                "Figure 1. Environment",
+                "Figure 2. Router Stack CPU Time Ratios - 10 clients",
+                "Figure 6. CPU msec/trans CRR with HiperSockets, measured",
+            ][..],
+        ),
+        (
+            "linux",
+            &["Networking throughput overview of 2009, published and measured", "The matrix of 2009"],
+            &["Online transaction: trans/sec", "File transfer, get: server CPU in ms/MB"],
+        ),
+    ] {
+        let file = bench.path(&format!("{name}/report.html"));
+        for (width, scheme) in [(390, "dark"), (1280, "light")] {
+            assert_sound(&mut browser, &file, width, scheme);
+        }
+        for (kind, wanted) in [("h2", headings), ("figure.chart h3", charts)] {
+            let all = browser.value(&format!("[...document.querySelectorAll('{kind}')].map(one => one.textContent)"));
+            let all: Vec<&str> = all.as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect();
+            assert!(wanted.iter().all(|text| all.contains(text)), "{name}: {wanted:?} in {all:?}");
+        }
+    }
+    drop(browser);
+    fs::remove_dir_all(bench.path("browser")).unwrap();
+    bench.assert_nothing_left();
+}
+
+#[test]
 fn the_first_screen_has_room_for_ratios_costs_and_disturbance() {
     let bench = Bench::new();
     if !paths_build(&bench) {

@@ -91,9 +91,17 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("published 99", &["99"]),
     ("published 420hss11", &["did not print the trial 420hss11", "it printed 420hss12"]),
     ("published 430hss11", &["not a run identifier", "420, 311 or 208"]),
-    ("run zvm430-memory --run-id 420hcb1", &["has no cell of the run identifier 420hcb1", "420hss1, 311hss1"]),
-    ("plan --run-id 420hss1", &["the plan default has no cell", "the plan zvm430-memory has such cells"]),
-    ("plan zvm430-memory --run-id 420hss1,311vss1", &["level 430 over virtual CTC is 208, not 311"]),
+    ("run zvm430 --run-id 420hcb1", &["has no cell of the run identifier 420hcb1", "420hss1, 311hss1"]),
+    ("plan --run-id 420hss1", &["the plan default has no cell", "the plan zvm430 has such cells"]),
+    (
+        "plan zvm430 --table 19",
+        &["the plan zvm430 has no table `19`", "1 (HiperSockets - Streaming 1500)", "18 (VCTC - RR 1500)"],
+    ),
+    ("run zvm430 --table 4-1", &["the range of tables 4-1 ends before it begins", "1-4"]),
+    ("run --table 1", &["the plan default has no tables", "linux2009, zvm430"]),
+    ("run zvm430 --table 1 --mtu 1500", &["cannot be used with"]),
+    ("run linux2009 --link rate=1gbit", &["table vswitch-osa-1gbe of the plan has a modelled link of its own"]),
+    ("plan zvm430 --run-id 420hss1,311vss1", &["level 430 over virtual CTC is 208, not 311"]),
     ("doctor --format csv", &["cannot print the format csv", "json"]),
     ("doctor --calibrate --clean", &["cannot be used with"]),
     ("measure", &["measure"]),
@@ -127,14 +135,38 @@ fn plan_prints_the_matrix_its_skipped_cells_and_its_duration() {
 #[test]
 fn run_identifiers_select_cells_of_a_plan() {
     let bench = Bench::new();
-    let ended = bench.run("plan zvm430-memory --run-id 420hss12,311hsb5,208vrsa").ok();
+    let ended = bench.run("plan zvm430 --run-id 420hss12,311hsb5,208vrsa,420qnc1,311qjs5,208crsa").ok();
     let cells: Vec<&str> = ended.out.lines().filter(|line| line.contains(" mtu ")).collect();
     let wanted = [
         "hipersockets-routed-iucv strg-20m mtu 1500 x1 420",
-        "vctc-routed-iucv rr-200-1000 mtu 1500 x10 430",
         "hipersockets-routed-iucv strg-20m mtu 57344 x5 430",
+        "qdio-1gbe-routed-iucv strg-20m mtu 8992 x5 430",
+        "qdio-1gbe-routed-iucv crr-64-8k mtu 1500 x1 420",
+        "claw-routed-iucv rr-200-1000 mtu 2000 x10 430",
+        "vctc-routed-iucv rr-200-1000 mtu 1500 x10 430",
     ];
     assert_eq!(cells, wanted, "{ended}");
+}
+
+#[test]
+fn a_part_of_a_plan_is_measured_by_its_tables() {
+    let bench = Bench::new();
+    let ended = bench.run("plan zvm430 --table 9,13-14").ok();
+    let lines: Vec<&str> =
+        ended.out.lines().filter(|line| line.starts_with("Table ") || line.contains(" mtu ")).collect();
+    assert_eq!(lines.len(), 3 * (1 + 6), "{ended}");
+    assert_eq!(lines[0], "Table 9. QDIO - Streaming 1500", "{ended}");
+    assert_eq!(lines[1], "qdio-1gbe-routed-iucv strg-20m mtu 1500 x1 420", "{ended}");
+    assert_eq!(
+        lines[7..9],
+        ["Table 13. CLAW - Streaming 2000", "claw-routed-iucv strg-20m mtu 2000 x1 420"],
+        "{ended}"
+    );
+    let ended = bench.run("plan linux2009 --table vswitch-osa-1gbe").ok();
+    assert_eq!(ended.out.matches(" rate=1gbit").count(), 2 * 6, "{ended}");
+    // An option that replaces paths, workloads or MTUs replaces the tables.
+    let ended = bench.run("plan zvm430 --path vctc-iucv --workload rr-1-1 --clients 1 --mtu 1500").ok();
+    assert!(ended.out.contains("\n2 cells,") && !ended.out.contains("Table "), "{ended}");
 }
 
 #[test]

@@ -178,6 +178,20 @@ fn the_estimate_follows_trials_or_the_budget() {
 }
 
 #[test]
+fn the_estimate_counts_processes_and_the_ends_of_streams() {
+    let time = |path: &str, workload: &str, processes: bool| {
+        let (paths, workloads) = (vec![path.to_owned()], vec![workload.to_owned()]);
+        let plan = Plan { paths, workloads, clients: vec![10], trials: Some(10), processes, ..Plan::default() };
+        estimate(&plan, &plan.matrix().unwrap()).time.1.as_secs_f64()
+    };
+    let more = |one: f64, other: f64, seconds: f64| assert!((one - other - seconds).abs() < 1e-6, "{one} {other}");
+    let plain = time("hipersockets-iucv", "rr-200-1000", false);
+    more(time("hipersockets-iucv", "rr-200-1000", true), plain, 10.0 * 10.0 * PAIR_PROCESSES);
+    more(time("hipersockets-iucv", "strg-20m", false), plain, 10.0 * 10.0 * STREAM_ENDS);
+    more(time("claw-iucv", "strg-20m", false), plain, 10.0 * 10.0 * STREAM_ENDS_ON_CHANNEL);
+}
+
+#[test]
 fn a_cell_without_comparison_drops_out_of_the_estimate_early() {
     let mut plan = Plan { paths: ["veth", "veth-routed", "loopback"].map(str::to_owned).into(), ..Plan::default() };
     let time = |plan: &Plan| estimate(plan, &plan.matrix().unwrap()).time;

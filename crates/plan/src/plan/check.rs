@@ -1,5 +1,6 @@
 //! Refuses plans that cannot be measured, before anything is built.
 
+use super::table::Table;
 use super::{Plan, Reach};
 use crate::kernel_setting::check_congestion;
 use crate::level::Level;
@@ -26,7 +27,15 @@ impl Plan {
             return Err(Error::usage(format!("the list `{name}` in the plan has too many values: {length}"))
                 .hint(format!("write at most {most} values in this list")));
         }
-        let combinations = axes.into_iter().fold(1_usize, |all, (_, length)| all.saturating_mul(length.max(1)));
+        let product =
+            |lengths: [usize; 5]| lengths.into_iter().fold(1, |all: usize, one| all.saturating_mul(one.max(1)));
+        let of_table = |table: &Table| {
+            let mtus = table.mtu_axis(self).len();
+            let lengths = [table.paths(self).len(), table.workloads(self).len(), mtus];
+            product([lengths[0], lengths[1], lengths[2], self.clients.len(), self.levels.len()])
+        };
+        let own = product(axes.map(|(_, length)| length));
+        let combinations = self.table.iter().map(of_table).fold(own, usize::saturating_add);
         if combinations > limits::COMBINATIONS_MAX {
             let most = limits::COMBINATIONS_MAX;
             return Err(Error::usage(format!(

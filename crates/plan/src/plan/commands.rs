@@ -42,7 +42,8 @@ impl Plan {
             command.check().map_err(|error| error.at(place()))?;
             let is_named = |wanted: &String| wanted == name;
             let included = self.include.iter().filter_map(|include| include.workload.as_ref());
-            if !self.workloads.iter().chain(included).any(is_named) {
+            let of_tables = self.table.iter().flat_map(|table| &table.workloads);
+            if !self.workloads.iter().chain(included).chain(of_tables).any(is_named) {
                 return Err(Error::usage(format!("the plan contains the command {name}, but does not measure it"))
                     .hint(format!("add the command to the plan's workloads: workloads = [\"{name}\"]")));
             }

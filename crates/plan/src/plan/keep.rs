@@ -40,7 +40,7 @@ fn no_cell<'a>(id: RunId, place: &str, cells: impl Iterator<Item = &'a Cell>) ->
         id.level()
     ));
     match known.as_slice() {
-        [] => error.hint("its cells have no run identifiers; the plan zvm430-memory has such cells"),
+        [] => error.hint("its cells have no run identifiers; the plan zvm430 has such cells"),
         _ => error.hint(format!("it has cells with these run identifiers: {}", known.join(", "))),
     }
 }

@@ -1,6 +1,7 @@
 //! Lays out the cells of a plan: every combination of its axes that can be measured, in order and without duplicates.
 
 use super::Plan;
+use super::table::Table;
 use crate::level::Level;
 use crate::level::frame::Frame;
 use crate::limits;
@@ -13,6 +14,7 @@ use crate::route::Route;
 use crate::workload::{Workload, parse_size};
 use siga_model::error::{Error, Result};
 use siga_model::waiting::Waiting;
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 impl Plan {
@@ -22,10 +24,10 @@ impl Plan {
     /// Returns an error of kind `Usage` for the first impossible value that the check finds.
     pub fn matrix(&self) -> Result<Matrix> {
         self.check_lengths()?;
-        let loaded =
-            self.level_names().map(|name| Ok((name, Level::load(name)?))).collect::<Result<HashMap<_, _>>>()?;
+        let read = |name: Cow<'_, str>| Ok((name.clone().into_owned(), Level::load(&name)?));
+        let loaded = self.level_names().map(read).collect::<Result<HashMap<_, _>>>()?;
         let mut levels: Vec<Level> = Vec::new();
-        for level in self.level_names().filter_map(|name| loaded.get(name)) {
+        for level in self.level_names().filter_map(|name| loaded.get(&*name)) {
             match levels.iter().find(|other| other.name == level.name) {
                 Some(other) if other != level => {
                     return Err(Error::usage(format!("two levels are named `{}`", level.name))
@@ -35,7 +37,7 @@ impl Plan {
                 None => levels.push(level.clone()),
             }
         }
-        self.lay_out(levels, &loaded.iter().map(|(name, level)| (*name, level)).collect())
+        self.lay_out(levels, &loaded.iter().map(|(name, level)| (name.as_str(), level)).collect())
     }
 
     /// Does the same as [`Plan::matrix`] with the levels of an earlier matrix of this plan. It does not open the files that the
@@ -45,24 +47,27 @@ impl Plan {
     /// Returns an error of kind `Usage` for an impossible value, or for levels that do not belong to this plan.
     pub fn matrix_with(&self, levels: &[Level]) -> Result<Matrix> {
         self.check_lengths()?;
-        let mut names: Vec<&str> = Vec::new();
+        let mut names: Vec<Cow<'_, str>> = Vec::new();
         for name in self.level_names() {
             if !names.contains(&name) {
                 names.push(name);
             }
         }
         // `levels` must have the order in which the plan first names each level. The level in a file may have any name.
-        let is_named = |(name, level): (&&str, &Level)| !Level::names().contains(name) || level.name == **name;
+        let is_named =
+            |(name, level): (&Cow<'_, str>, &Level)| !Level::names().contains(&&**name) || level.name == **name;
         if names.len() != levels.len() || !names.iter().zip(levels).all(is_named) {
             return Err(Error::usage("the levels that the run has recorded differ from the levels in the plan"));
         }
-        self.lay_out(levels.to_vec(), &names.into_iter().zip(levels).collect())
+        self.lay_out(levels.to_vec(), &names.iter().map(|name| &**name).zip(levels).collect())
     }
 
     /// Returns the levels as the plan writes them: each is the name of a shipped level, or a file.
-    pub(super) fn level_names(&self) -> impl Iterator<Item = &str> {
-        let included = self.include.iter().filter_map(|include| include.level.as_ref());
-        self.levels.iter().chain(included).map(String::as_str)
+    pub(super) fn level_names(&self) -> impl Iterator<Item = Cow<'_, str>> {
+        let own = self.levels.iter().map(|level| level.as_str().into()).filter(|_| self.table.is_empty());
+        let of_tables = self.table.iter().flat_map(|table| self.levels.iter().map(|level| table.level(level)));
+        let included = self.include.iter().filter_map(|include| Some(include.level.as_deref()?.into()));
+        own.chain(of_tables).chain(included)
     }
 
     /// Checks the whole plan and lays out its cells. `named` maps each level's text in the plan to the level.
@@ -77,13 +82,13 @@ impl Plan {
             named.get(name).copied().ok_or_else(|| Error::usage(format!("the plan does not list level {name}")))
         };
         let mut matrix = Matrix { cells: Vec::new(), levels, write_bytes: self.write_bytes()?, skipped: Vec::new() };
-        for path in &self.paths {
-            for workload in &self.workloads {
-                for mtu in self.mtu_axis() {
-                    for &clients in &self.clients {
-                        for level in &self.levels {
-                            self.add(&mut matrix, path, workload, mtu, clients, level_of(level)?)?;
-                        }
+        self.check_tables()?;
+        let own = self.table.is_empty().then(Table::default);
+        for table in own.iter().chain(&self.table) {
+            for (path, workload) in cross(table.paths(self), table.workloads(self)) {
+                for mtu in table.mtu_axis(self) {
+                    for (clients, level) in cross(&self.clients, &self.levels) {
+                        self.add(&mut matrix, path, workload, mtu, *clients, level_of(&table.level(level))?)?;
                     }
                 }
             }
@@ -96,7 +101,7 @@ impl Plan {
                 return Err(Error::usage("an entry of `include` needs a path, a workload and a level"));
             };
             let clients = include.clients.or(self.clients.first().copied()).unwrap_or(1);
-            let first = || self.mtu_axis().into_iter().next().flatten();
+            let first = || self.mtus.first().copied();
             let level = level_of(level)?;
             let mtu = include.mtu.or(level.mtu).or_else(first);
             self.add(&mut matrix, path, workload, mtu, clients, level)?;
@@ -113,10 +118,6 @@ impl Plan {
             .hint("`siga plan` with the same options lists the reason for each cell")),
             _ => self.check_settings(&matrix).map(|()| matrix),
         }
-    }
-
-    fn mtu_axis(&self) -> Vec<Option<u32>> {
-        if self.mtus.is_empty() { vec![None] } else { self.mtus.iter().copied().map(Some).collect() }
     }
 
     fn write_bytes(&self) -> Result<u64> {
@@ -245,15 +246,7 @@ impl Plan {
             && !(least..=most).contains(&mtu)
         {
             let text = format!("path {route} supports an MTU from {least} to {most} bytes, but the MTU is {mtu}");
-            let elsewhere = self.paths.iter().any(|path| {
-                let range = match path.parse() {
-                    Ok(Route::Built(kind)) => kind.mtu_range(self.ipv6),
-                    Ok(Route::Guests(path)) => Some(path.mtu_range(self.ipv6)),
-                    Ok(Route::Places(..)) => Some(place::mtu_range(self.ipv6)),
-                    Ok(Route::Own(_) | Route::Host) | Err(_) => None,
-                };
-                range.is_some_and(|(l, m)| (l..=m).contains(&mtu))
-            });
+            let elsewhere = self.has_path_with(mtu);
             let hint = match level.mtu {
                 Some(_) => format!("remove level {}, or change its `mtu`", level.name),
                 None => "choose another MTU with --mtu".into(),
@@ -276,6 +269,20 @@ impl Plan {
             return Ok(Some(format!("path {route} has no IP addresses, so it does not support IPv6")));
         }
         Ok(None)
+    }
+
+    /// Returns true if a path of the plan supports this MTU.
+    fn has_path_with(&self, mtu: u32) -> bool {
+        let of_tables = self.table.iter().flat_map(|table| &table.paths);
+        self.paths.iter().chain(of_tables).any(|path| {
+            let range = match path.parse() {
+                Ok(Route::Built(kind)) => kind.mtu_range(self.ipv6),
+                Ok(Route::Guests(path)) => Some(path.mtu_range(self.ipv6)),
+                Ok(Route::Places(..)) => Some(place::mtu_range(self.ipv6)),
+                Ok(Route::Own(_) | Route::Host) | Err(_) => None,
+            };
+            range.is_some_and(|(least, most)| (least..=most).contains(&mtu))
+        })
     }
 
     /// Returns a setting of the plan or of the level that a path over siga's own network does not support, if there is one.
@@ -328,6 +335,11 @@ impl Plan {
             _ => level.foreign_congestion(),
         }
     }
+}
+
+/// Returns every combination of two values; the second changes first.
+fn cross<'a, A, B>(ones: &'a [A], others: &'a [B]) -> impl Iterator<Item = (&'a A, &'a B)> {
+    ones.iter().flat_map(move |one| others.iter().map(move |other| (one, other)))
 }
 
 /// Returns why the frames of a level cannot carry an MTU, or `None` if they can.

@@ -11,6 +11,10 @@ impl Plan {
     /// Returns an error of kind `Usage` if a text is not a link.
     pub fn over_links(&mut self, links: &[String]) -> Result<()> {
         let Some(first) = self.levels.first().cloned() else { return Ok(()) };
+        if let Some(table) = self.table.iter().find(|table| table.link.is_some()) {
+            return Err(Error::usage(format!("the table {} of the plan has a modelled link of its own", table.id))
+                .hint("remove --link, or choose tables without a link with --table"));
+        }
         for (at, link) in links.iter().enumerate() {
             Level::name_with_link(&first, link).map_err(|error| error.at("--link"))?;
             if links[..at].contains(link) {

@@ -16,7 +16,7 @@ pub(super) fn section(shown: &[ShownRun<'_>]) -> Option<Markup> {
     let any = shown.iter().any(|one| !one.repeat.judged.is_empty());
     any.then(|| {
         html! {
-            p class="soft" { "The findings of z/VM's report on TCP/IP levels 420 and 430 over HiperSockets and virtual CTC, and whether each finding holds in this run." }
+            p class="soft" { "The findings of z/VM's report on TCP/IP levels 420 and 430 over five connectivities, and whether each finding holds in this run." }
             @for one in shown {
                 @if !one.repeat.judged.is_empty() {
                     @if shown.len() > 1 { h3 { (one.name) } }

@@ -5,17 +5,15 @@ use super::bars::{Bar, Fill, bars, meanings};
 use super::diagram;
 use super::page::{self, Download, Figure, Section, Top, columns, figure, heads, table};
 use super::tables::legend;
+use crate::zvm::figures::{CLIENTS, RATIOS, STACK_FIGURES};
 use crate::zvm::published::{FILES, PublishedTable, metric, shown};
 use maud::{Markup, html};
 use siga_model::error::Result;
 use std::cmp::Ordering;
 
-/// Number of clients for which the ratio charts show ratios, as in the published report.
-const CLIENTS: u32 = 10;
-
 /// The components of a stacked bar: prefix of the component's rows in the tables, name in the chart, and fill. The rest of the
 /// total is `other`.
-const STACKS: [(&str, &str, Fill); 3] = [
+pub(super) const STACKS: [(&str, &str, Fill); 3] = [
     ("tcpip1", "TCPIP1 (clients' stack)", Fill::Client),
     ("tcpip2", "TCPIP2 (router)", Fill::Router),
     ("tcpip3", "TCPIP3 (servers' stack)", Fill::Server),
@@ -30,15 +28,9 @@ pub(super) fn page() -> Result<String> {
         media: "text/csv",
         text: text.into(),
     });
-    let ratios = [
-        ratio_figure(&tables, "Figure 2. Router Stack CPU Time Ratios - 10 clients", "tcpip2_cpu"),
-        ratio_figure(&tables, "Figure 3. Server Stack CPU Time Ratios - 10 clients", "tcpip3_cpu"),
-        ratio_figure(&tables, "Figure 4. Throughput Ratios - 10 clients", "rate"),
-    ];
-    let stacks = [
-        stack_figure(&tables, "Figure 5. CPU msec/MB Streaming with HiperSockets", &["1", "2"], "MB"),
-        stack_figure(&tables, "Figure 6. CPU msec/trans CRR with HiperSockets", &["3"], "trans"),
-    ];
+    let ratios = RATIOS.map(|(title, part, _)| ratio_figure(&tables, title, part));
+    let [(five, streams), (six, crr)] = STACK_FIGURES;
+    let stacks = [stack_figure(&tables, five, streams, "MB"), stack_figure(&tables, six, crr, "trans")];
     let charts = html! {
         p class="soft" {
             "Hover, tap or focus a mark to see its exact figures; the arrow keys move to the next mark. The source contains \

@@ -1,7 +1,7 @@
 //! Presents as text and JSON whether the findings of z/VM's report hold in a run. A finding is a statement that compares the
 //! levels 420 and 430.
 
-use super::check::{CheckedCase, CheckedFinding, FindingVerdict, Stance};
+use super::check::{CheckedCase, CheckedFinding, FindingVerdict, NOT_COMPARABLE, Stance};
 use super::findings::{Finding, Origin};
 use super::pairs::Location;
 use super::published::align;
@@ -60,7 +60,7 @@ fn of_report<'a>(judged: &[&'a CheckedFinding], verdict: FindingVerdict) -> impl
 /// several kinds.
 pub(crate) fn reasons(judged: &[&CheckedFinding]) -> Vec<(usize, &'static str)> {
     let kind = |reason: &str| match reason {
-        _ if reason.starts_with("not comparable") => "a case that is not comparable",
+        _ if reason.starts_with(NOT_COMPARABLE) => "a case that is not comparable",
         _ if reason.contains("does not tell") => "a case whose CPU time this run cannot attribute",
         _ if reason.contains("measured") => "a case that was not measured",
         _ => "a case whose interval is too wide",
@@ -88,7 +88,7 @@ pub(crate) fn answer(judged: &CheckedFinding) -> &'static str {
     match (judged.finding.from, judged.verdict) {
         (Origin::Siga, FindingVerdict::Holds) => "yes",
         (Origin::Siga, FindingVerdict::DoesNotHold) => "no",
-        (Origin::Siga | Origin::Text | Origin::Tables | Origin::Plan, verdict) => verdict.name(),
+        (Origin::Siga | Origin::Text | Origin::Tables | Origin::Plan | Origin::Overview, verdict) => verdict.name(),
     }
 }
 
@@ -99,6 +99,7 @@ pub(crate) fn origin(origin: Origin) -> &'static str {
         Origin::Tables => "the report's tables",
         Origin::Siga => "siga's own question",
         Origin::Plan => "the plan",
+        Origin::Overview => "the overview of 2009",
     }
 }
 
@@ -113,8 +114,9 @@ pub(crate) fn tally(judged: &CheckedFinding) -> String {
     )
 }
 
-/// Returns, in words, what a finding was judged on: "Judged on 2 of 5 connectivities (HiperSockets, virtual CTC)" if it is about all
-/// connectivities of the report, otherwise the number of its cases that were measured.
+/// Returns, in words, what a finding was judged on and where it holds: "Judged on 2 of 5 connectivities (HiperSockets, virtual CTC), and
+/// holds on 1 of 5 (HiperSockets)" if it is about several connectivities of the report, otherwise the number of its cases that were
+/// measured.
 pub(crate) fn judged_on(judged: &CheckedFinding) -> String {
     let measured = || judged.cases.iter().filter(|case| case.measured.is_some());
     let mut names: Vec<&str> = Vec::new();
@@ -125,8 +127,14 @@ pub(crate) fn judged_on(judged: &CheckedFinding) -> String {
     }
     let all = judged.connectivities;
     if all > 1 {
-        let list = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
-        return format!("Judged on {} of {all} connectivities{list}", names.len());
+        let list = |names: &[&str]| if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
+        let held = judged.holds_on();
+        let on =
+            if held == names { "all of them".to_owned() } else { format!("{} of {all}{}", held.len(), list(&held)) };
+        return match names.len() {
+            0 => format!("Judged on 0 of {all} connectivities"),
+            count => format!("Judged on {count} of {all} connectivities{}, and holds on {on}", list(&names)),
+        };
     }
     format!("Judged on {} of {} cases", measured().count(), judged.cases.len())
 }
@@ -213,7 +221,7 @@ pub(crate) fn text(reduced: &Reduced, repeat: &Repeat) -> String {
 
 /// Appends a sentence to `out`, wrapped into lines that begin with `indent`. Lines after the first are indented by two more
 /// spaces.
-fn wrap(out: &mut String, indent: &str, sentence: &str) {
+pub(crate) fn wrap(out: &mut String, indent: &str, sentence: &str) {
     let mut line = indent.to_owned();
     for word in sentence.split(' ') {
         let is_begun = line.trim_start() != "";
@@ -231,25 +239,29 @@ fn wrap(out: &mut String, indent: &str, sentence: &str) {
 
 /// Returns all findings as JSON, including those that were not measured.
 pub(crate) fn json(reduced: &Reduced, repeat: &Repeat) -> Vec<Value> {
-    let one = |judged: &CheckedFinding| {
-        let finding = &judged.finding;
-        json!({
-            "id": finding.id,
-            "says": finding.says,
-            "from": finding.from.name(),
-            "row": finding.row,
-            "above": finding.above,
-            "below": finding.below,
-            "verdict": judged.verdict.name(),
-            "judged_on": judged_on(judged),
-            "for": judged.count("for"),
-            "against": judged.count("against"),
-            "open": judged.count("open"),
-            "why": why(judged, reduced, repeat),
-            "cases": judged.cases.iter().map(case_json).collect::<Vec<_>>(),
-        })
-    };
-    repeat.judged.iter().chain(&repeat.of_plan).map(one).collect()
+    let all = repeat.judged.iter().chain(&repeat.of_plan);
+    all.map(|judged| value(judged, &why(judged, reduced, repeat))).collect()
+}
+
+/// Returns a finding as JSON, with sentences that explain its verdict.
+pub(crate) fn value(judged: &CheckedFinding, why: &[String]) -> Value {
+    let finding = &judged.finding;
+    json!({
+        "id": finding.id,
+        "says": finding.says,
+        "from": finding.from.name(),
+        "row": finding.row,
+        "above": finding.above,
+        "below": finding.below,
+        "verdict": judged.verdict.name(),
+        "judged_on": judged_on(judged),
+        "holds_on": judged.holds_on(),
+        "for": judged.count("for"),
+        "against": judged.count("against"),
+        "open": judged.count("open"),
+        "why": why,
+        "cases": judged.cases.iter().map(case_json).collect::<Vec<_>>(),
+    })
 }
 
 fn case_json(case: &CheckedCase) -> Value {

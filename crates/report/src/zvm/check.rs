@@ -9,11 +9,10 @@
 //!   finding (Benjamini and Hochberg).
 
 use super::findings::{Case, Finding, LEVELS, Term, findings};
-use super::pairs::{Location, Pair, of_levels};
+use super::pairs::{Location, Pair, of_levels, of_table};
 use super::published::{PublishedTable, connectivity_of, metric};
 use siga_model::error::Result;
 use siga_plan::matrix::Cell;
-use siga_plan::path::guest::Attach;
 use siga_plan::path::guest::GuestPath;
 use siga_plan::plan::finding as plan;
 use siga_results::judge::{Figures, Judgement, LEVEL};
@@ -22,6 +21,9 @@ use siga_results::stats::adjust::benjamini_hochberg;
 use siga_results::store::Run;
 use siga_results::summary::Reduced;
 use std::collections::{BTreeMap, HashSet};
+
+/// Beginning of the reason why a case decides nothing, if its cells were measured but cannot be compared.
+pub(crate) const NOT_COMPARABLE: &str = "not comparable: ";
 
 /// A finding that was checked in a run, with the verdict.
 #[derive(Debug, Clone)]
@@ -107,9 +109,26 @@ impl CheckedFinding {
         self.cases.iter().filter(|case| case.speaks.name() == speaks).count()
     }
 
-    /// Returns true if the run has measured at least one case.
+    /// Returns the connectivities on which the finding holds: every case about them supports it.
+    pub(crate) fn holds_on(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for name in self.cases.iter().filter_map(|case| case.connectivity.as_deref()) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        let is_other = |case: &CheckedCase, name: &str| case.connectivity.as_deref() != Some(name);
+        names.retain(|name| self.cases.iter().all(|case| is_other(case, name) || case.speaks == Stance::For));
+        names
+    }
+
+    /// Returns true if the run has measured at least one case, even if its cells are not comparable.
     pub(crate) fn is_measured(&self) -> bool {
-        self.cases.iter().any(|case| case.measured.is_some())
+        let is_refused = |case: &CheckedCase| match &case.speaks {
+            Stance::Neither { reason } => reason.starts_with(NOT_COMPARABLE),
+            Stance::For | Stance::Against => false,
+        };
+        self.cases.iter().any(|case| case.measured.is_some() || is_refused(case))
     }
 }
 
@@ -172,9 +191,7 @@ pub(super) fn judge_plan(
             connectivity: None,
         };
         let drafts = pairs.iter().filter(|pair| stated.is_about(&pair.cell)).map(draft).collect();
-        let finding = Finding::of_plan(stated, row);
-        let cases = speak(&finding, drafts, run.plan.smoke);
-        Ok(CheckedFinding { verdict: verdict(&cases), finding, cases, connectivities: 1 })
+        Ok(checked(Finding::of_plan(stated, row), drafts, run.plan.smoke))
     };
     run.plan.finding.iter().map(one).collect()
 }
@@ -210,14 +227,20 @@ fn verdict(cases: &[CheckedCase]) -> FindingVerdict {
     }
 }
 
-/// A case before its stance is decided.
-struct Draft {
-    name: String,
-    published: Option<f64>,
+/// A case before its stance is decided. The members are those of [`CheckedCase`].
+pub(crate) struct Draft {
+    pub(crate) name: String,
+    pub(crate) published: Option<f64>,
     /// The logarithms of the case's measured figures, one for each round, or the reason why there are none.
-    logs: std::result::Result<Vec<f64>, String>,
-    pairs: Vec<usize>,
-    connectivity: Option<String>,
+    pub(crate) logs: std::result::Result<Vec<f64>, String>,
+    pub(crate) pairs: Vec<usize>,
+    pub(crate) connectivity: Option<String>,
+}
+
+/// Checks a finding that is about one connectivity, or about none.
+pub(crate) fn checked(finding: Finding, drafts: Vec<Draft>, smoke: bool) -> CheckedFinding {
+    let cases = speak(&finding, drafts, smoke);
+    CheckedFinding { verdict: verdict(&cases), finding, cases, connectivities: 1 }
 }
 
 /// The sources of a case's figures: the published tables, and the pairs of cells that were measured at both levels.
@@ -276,16 +299,9 @@ impl Places<'_> {
         if logs.is_empty() { Err("no round contains all cells of this case".to_owned()) } else { Ok(logs) }
     }
 
-    /// Returns the index of the pair of cells that corresponds to the published table and the number of clients of `term`. If
-    /// several pairs correspond, prefers one whose applications are separate processes, as in the published environment.
+    /// Returns the index of the pair of cells for the published table and the number of clients of `term`.
     fn at(&self, term: &Term) -> Option<usize> {
-        let is_here = |pair: &Pair| {
-            let table = pair.table.map(|table| &self.published[table]);
-            pair.cell.clients == term.clients && table.is_some_and(|table| table.id == term.table)
-        };
-        let apart = |pair: &Pair| pair.cell.path.parse::<GuestPath>().is_ok_and(|path| path.attach == Attach::Iucv);
-        let here = self.pairs.iter().enumerate().filter(|(_, pair)| is_here(pair));
-        here.min_by_key(|(_, pair)| !apart(pair)).map(|(at, _)| at)
+        of_table(self.pairs, self.published, &term.table, term.clients)
     }
 }
 
@@ -301,7 +317,7 @@ fn place(cell: &Cell, level: Option<usize>) -> String {
 /// the value at the level with this index. If there are no figures, returns the reason as an error.
 fn values(pair: &Pair, row: &str, level: Option<usize>) -> std::result::Result<BTreeMap<Slot, f64>, String> {
     if let Some(obstacle) = &pair.obstacle {
-        return Err(format!("not comparable: {obstacle}"));
+        return Err(format!("{NOT_COMPARABLE}{obstacle}"));
     }
     let name = metric(row, pair.cell.workload.unit());
     if pair.rows.iter().any(|rows| !rows.contains_key(&name)) {

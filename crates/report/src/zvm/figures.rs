@@ -6,15 +6,26 @@ use siga_model::error::{Error, Result};
 use std::fmt::Write;
 
 /// Number of clients for which figures 2 to 4 show ratios, as in the published report.
-const CLIENTS: u32 = 10;
+pub(crate) const CLIENTS: u32 = 10;
+/// Figures 2 to 4: title, row of the tables, and whether more is better.
+pub(crate) const RATIOS: [(&str, &str, bool); 3] = [
+    ("Figure 2. Router Stack CPU Time Ratios - 10 clients", "tcpip2_cpu", false),
+    ("Figure 3. Server Stack CPU Time Ratios - 10 clients", "tcpip3_cpu", false),
+    ("Figure 4. Throughput Ratios - 10 clients", "rate", true),
+];
+/// Figures 5 and 6: title, and the tables whose CPU time they show.
+pub(crate) const STACK_FIGURES: [(&str, &[&str]); 2] = [
+    ("Figure 5. CPU msec/MB Streaming with HiperSockets", &["1", "2"]),
+    ("Figure 6. CPU msec/trans CRR with HiperSockets", &["3"]),
+];
 /// Length of the longest bar, in characters.
 const BAR: f64 = 40.0;
 /// The components of a stacked bar with the characters that draw them. The rest of the total is `other`.
-const STACKS: [(&str, char); 3] = [("tcpip1", '█'), ("tcpip2", '▓'), ("tcpip3", '▒')];
-const OTHER: char = '░';
+pub(super) const STACKS: [(&str, char); 3] = [("tcpip1", '█'), ("tcpip2", '▓'), ("tcpip3", '▒')];
+pub(super) const OTHER: char = '░';
 
 /// Figure 1: the measurement environment.
-const ENVIRONMENT: &str = "\
+pub(super) const ENVIRONMENT: &str = "\
 Figure 1. Environment
 
   clients (1, 5 or 10)
@@ -34,13 +45,17 @@ Figure 1. Environment
 /// Returns an error of kind `Usage` if there is no such figure.
 pub fn render(number: u8) -> Result<String> {
     let tables = shown()?;
+    let at = usize::from(number);
     Ok(match number {
         1 => ENVIRONMENT.to_owned(),
-        2 => ratios(&tables, "Figure 2. Router Stack CPU Time Ratios - 10 clients", "tcpip2_cpu", "shorter is better"),
-        3 => ratios(&tables, "Figure 3. Server Stack CPU Time Ratios - 10 clients", "tcpip3_cpu", "shorter is better"),
-        4 => ratios(&tables, "Figure 4. Throughput Ratios - 10 clients", "rate", "longer is better"),
-        5 => stacks(&tables, "Figure 5. CPU msec/MB Streaming with HiperSockets", &["1", "2"]),
-        6 => stacks(&tables, "Figure 6. CPU msec/trans CRR with HiperSockets", &["3"]),
+        2..=4 => {
+            let (title, part, more) = RATIOS[at - 2];
+            ratios(&tables, title, part, reading(more))
+        }
+        5 | 6 => {
+            let (title, ids) = STACK_FIGURES[at - 5];
+            stacks(&tables, title, ids)
+        }
         _ => {
             return Err(
                 Error::usage(format!("the published report has no figure {number}")).hint("name a figure from 1 to 6")
@@ -49,8 +64,13 @@ pub fn render(number: u8) -> Result<String> {
     })
 }
 
+/// Returns how to read the bars of ratios.
+pub(super) fn reading(more: bool) -> &'static str {
+    if more { "longer is better" } else { "shorter is better" }
+}
+
 /// Returns the title of a table without its number.
-fn title(table: &PublishedTable) -> &str {
+pub(crate) fn title(table: &PublishedTable) -> &str {
     table.heading.split_once(". ").map_or(table.heading.as_str(), |(_, title)| title)
 }
 
@@ -96,15 +116,19 @@ fn stacks(tables: &[PublishedTable], heading: &str, ids: &[&str]) -> String {
             signs.zip(parts.iter().chain([&other])).map(|(sign, part)| bar(sign, *part, most)).collect();
         let _ = writeln!(out, "{name:<width$}  {total:>6.2}  {drawn}");
     }
-    let meanings = STACKS.iter().map(|(name, sign)| format!("{sign} {}", name.to_uppercase()));
-    let meanings: Vec<String> = meanings.chain([format!("{OTHER} other")]).collect();
-    let _ = writeln!(out, "\n{}", meanings.join("  "));
+    let _ = writeln!(out, "\n{}", meanings());
     out
 }
 
-fn bar(sign: char, value: f64, most: f64) -> String {
+/// Returns the meanings of the signs in stacked bars.
+pub(super) fn meanings() -> String {
+    let stacks = STACKS.iter().map(|(name, sign)| format!("{sign} {}", name.to_uppercase()));
+    stacks.chain([format!("{OTHER} other")]).collect::<Vec<_>>().join("  ")
+}
+
+pub(crate) fn bar(sign: char, value: f64, most: f64) -> String {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most the length of a bar")]
-    let count = if most > 0.0 { (value.max(0.0) / most * BAR).round() as usize } else { 0 };
+    let count = if most > 0.0 { (value.max(0.0) / most * BAR).min(BAR).round() as usize } else { 0 };
     std::iter::repeat_n(sign, count).collect()
 }
 

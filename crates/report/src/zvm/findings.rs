@@ -57,6 +57,8 @@ pub(crate) enum Origin {
     Siga,
     /// The run's plan states the finding. It is about the ratio of two levels of the plan.
     Plan,
+    /// The finding is an entry of the throughput overview of 2009. It is about the ratio of two connections.
+    Overview,
 }
 
 impl Origin {
@@ -67,6 +69,7 @@ impl Origin {
             Self::Tables => "tables",
             Self::Siga => "siga",
             Self::Plan => "plan",
+            Self::Overview => "overview",
         }
     }
 }
@@ -120,17 +123,23 @@ pub(crate) struct Term {
 impl Finding {
     /// Returns a finding that a plan states. `row` is the row of its figure.
     pub(crate) fn of_plan(stated: &siga_plan::plan::finding::Finding, row: &str) -> Self {
+        let own = Self::of_ratio(&stated.id, &stated.says, (stated.above, stated.below), Origin::Plan);
+        Self { row: row.to_owned(), ..own }
+    }
+
+    /// Returns a finding about ratios of rates that are not in the report's tables. `bounds` are the lower and the upper one.
+    pub(crate) fn of_ratio(id: &str, says: &str, bounds: (Option<f64>, Option<f64>), from: Origin) -> Self {
         Self {
-            id: stated.id.clone(),
-            says: stated.says.clone(),
-            from: Origin::Plan,
+            id: id.to_owned(),
+            says: says.to_owned(),
+            from,
             figure: Figure::Ratio,
-            row: row.to_owned(),
+            row: "rate".to_owned(),
             tables: Vec::new(),
             clients: Vec::new(),
             over: Over::default(),
-            above: stated.above,
-            below: stated.below,
+            above: bounds.0,
+            below: bounds.1,
         }
     }
 
@@ -238,6 +247,10 @@ mod tests {
     use crate::zvm::published::shown;
     use std::collections::HashSet;
 
+    /// The findings of the text that some of the report's own cases contradict, with the number of these cases.
+    const CONTRADICTED: [(&str, usize); 3] =
+        [("server-gains", 4), ("throughput-up", 2), ("crr-server-is-the-bottleneck", 13)];
+
     #[test]
     fn every_finding_holds_in_the_tables_it_is_about() {
         let tables = shown().unwrap();
@@ -249,11 +262,11 @@ mod tests {
             assert_eq!(lengths, finding.tables.len(), "{}: a denominator for each table", finding.id);
             assert_eq!(finding.tables.is_empty(), finding.from == Origin::Siga, "{}", finding.id);
             assert!(finding.above.is_some() || finding.below.is_some(), "{} cannot fail", finding.id);
-            for case in finding.cases() {
-                let place = format!("{}: {}", finding.id, case.name());
-                let value = case.published(&tables).unwrap_or_else(|| panic!("{place} is not printed"));
-                assert!(finding.allows(value), "{place}: {value} is not {}", finding.bounds());
-            }
+            let value = |case: &Case| case.published(&tables).unwrap_or_else(|| panic!("{}: not printed", case.name()));
+            let outside: Vec<Case> = finding.cases().into_iter().filter(|case| !finding.allows(value(case))).collect();
+            let known = CONTRADICTED.iter().find(|(id, _)| *id == finding.id).map_or(0, |(_, count)| *count);
+            assert_eq!(outside.len(), known, "{}, to be {}: {outside:?}", finding.id, finding.bounds());
+            assert!(known == 0 || finding.from == Origin::Text, "{}: read from the tables", finding.id);
         }
     }
 
@@ -265,7 +278,7 @@ mod tests {
         };
         assert_eq!(names("router-gains-most-at-1500")[2], "Table 1 over table 2, 10 clients");
         assert_eq!(names("router-alike-for-any-clients")[0], "Table 1, 1 client over 10");
-        assert_eq!(names("crr-server-is-the-bottleneck")[..2], ["Table 3, 5 clients, 420", "Table 3, 5 clients, 430"]);
+        assert_eq!(names("crr-server-is-the-bottleneck")[..2], ["Table 3, 1 client, 420", "Table 3, 1 client, 430"]);
         assert_eq!(names("router-below-everywhere"), [""; 0]);
     }
 }

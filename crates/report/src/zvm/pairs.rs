@@ -9,6 +9,7 @@ use super::published::PublishedTable;
 use super::rows::{self, Rows};
 use siga_model::error::Result;
 use siga_plan::matrix::Cell;
+use siga_plan::path::guest::{Attach, GuestPath};
 use siga_results::judge::{self, Figures, Judgement};
 use siga_results::record::Slot;
 use siga_results::store::Run;
@@ -71,7 +72,7 @@ pub(crate) fn levels<'a>(run: &'a Run, reduced: &'a Reduced) -> Vec<&'a str> {
     levels
 }
 
-/// Pairs each cell of the level `new` with the same cell of the level `base`.
+/// Pairs the cells of the levels `base` and `new` as their comparison does (`judge::levels`).
 pub(super) fn of_levels(
     run: &Run,
     reduced: &Reduced,
@@ -79,26 +80,8 @@ pub(super) fn of_levels(
     published: &[PublishedTable],
     [base, new]: [&str; 2],
 ) -> Result<Vec<Pair>> {
-    let at = |level: &str| -> Vec<(usize, &Cell)> {
-        let cells = reduced.cells.iter().map(|summary| &summary.cell).enumerate();
-        cells.filter(|(_, cell)| cell.level == level).collect()
-    };
-    let (all_bases, all_new) = (at(base), at(new));
-    let bases: HashMap<&Cell, usize> = all_bases.iter().map(|(at, cell)| (*cell, *at)).collect();
-    // Levels can set the MTU, but not those of the report. Then a cell has the only partner that differs from it in nothing else.
-    let without_mtu = |cell: &Cell| Cell { level: base.to_owned(), mtu: None, ..cell.clone() };
-    let single = |cells: &[(usize, &Cell)], cell: &Cell| {
-        let mut similar = cells.iter().filter(|(_, other)| without_mtu(other) == without_mtu(cell));
-        let first = similar.next().filter(|_| [base, new] != LEVELS)?;
-        similar.next().is_none().then_some(first.0)
-    };
-    let of_base = |cell: &Cell| {
-        let same = bases.get(&Cell { level: base.to_owned(), ..cell.clone() }).copied();
-        same.or_else(|| single(&all_new, cell).and_then(|_| single(&all_bases, cell)))
-    };
-    let both = all_new.iter().copied().filter_map(|(at, cell)| Some((of_base(cell)?, at, cell)));
-    let both: Vec<(usize, usize, &Cell)> = both.collect();
-    if both.is_empty() {
+    let cells: Vec<Cell> = reduced.cells.iter().map(|summary| summary.cell.clone()).collect();
+    if judge::pairs_of_levels(&cells, base, new).is_empty() {
         return Ok(Vec::new());
     }
     let compared = judge::levels(run, base, new)?;
@@ -110,19 +93,40 @@ pub(super) fn of_levels(
         | judge::Verdict::Inconclusive { .. } => None,
     };
     let obstacles: HashMap<Cell, String> = compared.rows.iter().filter_map(obstacle).collect();
-    let pair = |(base_at, new_at, cell): (usize, usize, &Cell)| {
-        let table = published.iter().position(|table| table.shows(cell));
-        Ok(Pair {
+    let mut pairs = Vec::new();
+    for (base_cell, cell) in judge::pairs_of_levels(&cells, base, new) {
+        let at = |cell: &Cell| cells.iter().position(|other| other == cell);
+        let (Some(base_at), Some(new_at)) = (at(&base_cell), at(&cell)) else { continue };
+        let of_tables = [base, new] == LEVELS;
+        if of_tables && base_cell.mtu != cell.mtu {
+            // These levels set no MTU, and the report compares cells of one MTU.
+            continue;
+        }
+        let table = published.iter().position(|table| table.shows(&cell));
+        pairs.push(Pair {
             base: base_at,
             new: new_at,
-            rows: [rows::of_cell(figures, &reduced.cells[base_at].cell)?, rows::of_cell(figures, cell)?],
-            table: table.filter(|_| [base, new] == LEVELS),
-            obstacle: obstacles.get(cell).cloned(),
-            cell: cell.clone(),
+            rows: [rows::of_cell(figures, &base_cell)?, rows::of_cell(figures, &cell)?],
+            table: table.filter(|_| of_tables),
+            obstacle: obstacles.get(&cell).cloned(),
+            cell,
             base_level: base.to_owned(),
-        })
+        });
+    }
+    pairs.sort_by_key(|pair| pair.new);
+    Ok(pairs)
+}
+
+/// Returns the index of the pair that corresponds to a published table and a number of clients. If several pairs correspond, prefers one
+/// whose applications are separate processes, as in the published environment.
+pub(super) fn of_table(pairs: &[Pair], published: &[PublishedTable], id: &str, clients: u32) -> Option<usize> {
+    let is_here = |pair: &Pair| {
+        let table = pair.table.map(|table| &published[table]);
+        pair.cell.clients == clients && table.is_some_and(|table| table.id == id)
     };
-    both.into_iter().map(pair).collect()
+    let apart = |pair: &Pair| pair.cell.path.parse::<GuestPath>().is_ok_and(|path| path.attach == Attach::Iucv);
+    let here = pairs.iter().enumerate().filter(|(_, pair)| is_here(pair));
+    here.min_by_key(|(_, pair)| !apart(pair)).map(|(at, _)| at)
 }
 
 impl Pair {

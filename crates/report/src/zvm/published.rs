@@ -124,6 +124,8 @@ pub(crate) fn connectivity_of(cell: &Cell) -> Option<&'static str> {
         Ok(GuestPath { medium: Medium::Hipersockets, routed: true, .. }) => Some("HiperSockets"),
         Ok(GuestPath { medium: Medium::Vctc, routed: true, .. }) => Some("virtual CTC"),
         Ok(GuestPath { medium: Medium::GuestlanHipers, routed: true, .. }) => Some("Guest LAN type HiperSockets"),
+        Ok(GuestPath { medium: Medium::Qdio1Gbe, routed: true, .. }) => Some("OSA-Express QDIO GbE"),
+        Ok(GuestPath { medium: Medium::Claw, routed: true, .. }) => Some("CLAW"),
         Ok(GuestPath { .. }) | Err(_) => None,
     }
 }

@@ -20,7 +20,7 @@ const SAME: f64 = 0.01;
 
 /// Returns sentences about a finding: the range of all its cases, then an explanation of the deciding cases.
 pub(crate) fn sentences(judged: &CheckedFinding, reduced: &Reduced, repeat: &Repeat) -> Vec<String> {
-    let mut all: Vec<String> = ranges(&judged.cases).into_iter().collect();
+    let mut all: Vec<String> = ranges(&judged.cases).into_iter().chain(printed(judged)).collect();
     for case in deciding(judged) {
         let lead = match case.speaks {
             Stance::For => "Nearest to the bounds",
@@ -53,6 +53,14 @@ fn ranges(cases: &[CheckedCase]) -> Option<String> {
         Some(published) => format!("Measured {own}; published {published} for the same cases."),
         None => format!("Measured {own}; the report has no figures for the same cases."),
     })
+}
+
+/// Returns a sentence with the number of cases that lie within the bounds in the report's own tables; `None` if all of them do.
+fn printed(judged: &CheckedFinding) -> Option<String> {
+    let values: Vec<f64> = judged.cases.iter().filter_map(|case| case.published).collect();
+    let within = values.iter().filter(|value| judged.finding.allows(**value)).count();
+    let all = values.len();
+    (within < all).then(|| format!("The report's own tables support the finding with {within} of {all} cases."))
 }
 
 /// Returns the cases that decided the verdict, sorted by [`badness`]:

@@ -133,6 +133,7 @@ fn plan(plan: &Plan) -> BTreeMap<String, String> {
         mtus: _,
         clients: _,
         levels: _,
+        table: _,
         include: _,
         exclude: _,
         finding: _,

@@ -15,36 +15,38 @@ use std::collections::HashSet;
 /// The number, path, workload and MTU of a published table.
 type Measured = (&'static str, &'static str, &'static str, u32);
 
-/// The published tables that the runs of these tests have.
-const TABLES: [Measured; 7] = [
+/// The published tables, which the runs of these tests have.
+const TABLES: [Measured; 18] = [
     ("1", "hipersockets-routed-iucv", "strg-20m", 1_500),
     ("2", "hipersockets-routed-iucv", "strg-20m", 57_344),
     ("3", "hipersockets-routed-iucv", "crr-64-8k", 1_500),
     ("4", "hipersockets-routed-iucv", "rr-200-1000", 1_500),
-    ("16", "vctc-routed-iucv", "strg-20m", 1_500),
-    ("17", "vctc-routed-iucv", "crr-64-8k", 1_500),
-    ("18", "vctc-routed-iucv", "rr-200-1000", 1_500),
-];
-/// The other published tables that siga measures again.
-const GUEST_LAN_TABLES: [Measured; 4] = [
     ("5", "guestlan-hipers-routed-iucv", "strg-20m", 1_500),
     ("6", "guestlan-hipers-routed-iucv", "strg-20m", 57_344),
     ("7", "guestlan-hipers-routed-iucv", "crr-64-8k", 1_500),
     ("8", "guestlan-hipers-routed-iucv", "rr-200-1000", 1_500),
+    ("9", "qdio-1gbe-routed-iucv", "strg-20m", 1_500),
+    ("10", "qdio-1gbe-routed-iucv", "strg-20m", 8_992),
+    ("11", "qdio-1gbe-routed-iucv", "crr-64-8k", 1_500),
+    ("12", "qdio-1gbe-routed-iucv", "rr-200-1000", 1_500),
+    ("13", "claw-routed-iucv", "strg-20m", 2_000),
+    ("14", "claw-routed-iucv", "crr-64-8k", 2_000),
+    ("15", "claw-routed-iucv", "rr-200-1000", 2_000),
+    ("16", "vctc-routed-iucv", "strg-20m", 1_500),
+    ("17", "vctc-routed-iucv", "crr-64-8k", 1_500),
+    ("18", "vctc-routed-iucv", "rr-200-1000", 1_500),
 ];
+/// The number of cells at each level: one for each table and number of clients.
+const PAIRS: usize = 54;
 /// Factor by which the printed rates are multiplied, so that the number of units is an integer.
 const MORE: f64 = 100.0;
 
 /// Returns a run of `rounds` rounds with the figures of the tables and a little noise.
 pub(crate) fn like_tables(rounds: u32) -> Run {
-    like(&TABLES, rounds)
-}
-
-fn like(measured: &[Measured], rounds: u32) -> Run {
     let tables = shown().unwrap();
     let mut trials = Vec::new();
     for round in 0..rounds {
-        for (at, (id, path, workload, mtu)) in measured.iter().enumerate() {
+        for (at, (id, path, workload, mtu)) in TABLES.iter().enumerate() {
             let table = tables.iter().find(|table| table.id == *id).unwrap();
             for (clients, level) in [1, 5, 10].into_iter().flat_map(|clients| [(clients, 0), (clients, 1)]) {
                 let mut trial = siga_results::testing::trial(path, round, 0, None);
@@ -82,7 +84,7 @@ fn print_into(trial: &mut TrialRecord, table: &PublishedTable, level: usize, noi
     // The printed milliseconds per unit, times the rate, are milliseconds of CPU time per second.
     let ns = |row: &str| printed(row).map(|msec| whole(msec * rate * 1e6 * noise));
     let process = |stack: &str| {
-        // Tables 16 to 18 have no rows for the client's stack.
+        // Tables 5 to 18 have no rows for the client's stack.
         let [run_ns, user_ns] = ["cpu", "vcpu"].map(|part| ns(&format!("{stack}_{part}")).unwrap_or(50_000_000));
         (ProcessCpu { run_ns, user_ns }, GuestTimes::default())
     };
@@ -146,29 +148,67 @@ fn reason(case: &CheckedCase) -> &str {
 
 #[test]
 fn the_published_tables_are_measured_anew_each_with_its_numbers_of_pairs_and_both_levels() {
-    let matrix = Plan::load("zvm430-memory").unwrap().matrix().unwrap();
+    let plan = Plan::load("zvm430").unwrap();
+    let matrix = plan.matrix().unwrap();
     let cells: HashSet<&Cell> = matrix.cells.iter().collect();
-    let tables = like(&[&TABLES[..], &GUEST_LAN_TABLES].concat(), 1).cells();
-    assert_eq!((cells.len(), matrix.skipped.len()), (11 * 3 * 2, 0));
+    let tables = like_tables(1).cells();
+    assert_eq!((cells.len(), matrix.skipped.len()), (2 * PAIRS, 0));
     assert_eq!(cells, tables.iter().collect());
+    assert!(plan.processes, "clients and servers are processes of their own");
+    // `--table` uses the numbers and the titles of the report.
+    let published = shown().unwrap();
+    for (own, (id, ..)) in plan.table.iter().zip(TABLES) {
+        let printed = published.iter().find(|printed| printed.id == id).unwrap();
+        assert_eq!((own.id.as_str(), format!("Table {id}. {}", own.title)), (id, printed.heading.clone()));
+        let of_table: Vec<&Cell> = matrix.cells.iter().filter(|cell| own.has(&plan, &matrix.levels, cell)).collect();
+        assert!(of_table.len() == 6 && of_table.iter().all(|cell| printed.shows(cell)), "{id}: {of_table:?}");
+    }
 }
 
 #[test]
-fn a_run_like_the_tables_bears_out_every_finding() {
+fn a_run_like_the_tables_bears_out_every_finding_that_the_tables_bear_out() {
     let (_, repeat) = repeated(&like_tables(12));
+    let mut contradicted = Vec::new();
     for one in &repeat.judged {
-        assert_eq!(not_for(one), [], "{}", one.finding.id);
-        assert_eq!(one.verdict, FindingVerdict::Holds, "{}", one.finding.id);
+        let outside = one.cases.iter().filter(|case| !one.finding.allows(case.published.unwrap())).count();
+        if outside == 0 {
+            assert_eq!(not_for(one), [], "{}", one.finding.id);
+            assert_eq!(one.verdict, FindingVerdict::Holds, "{}", one.finding.id);
+        } else {
+            contradicted.push((one.finding.id.as_str(), one.verdict));
+        }
         for case in &one.cases {
             let measured = case.measured.unwrap();
             let published = case.published.unwrap();
             // Printed with two decimals; of few hundredths of a millisecond, and of the difference of two such, that is little.
-            let slack = if one.finding.row.ends_with("vcpu") { 0.4 } else { 0.06 };
+            let slack = if one.finding.row.ends_with("vcpu") { 0.6 } else { 0.06 };
             assert!((measured.value / published - 1.0).abs() < slack, "{}: {case:?}", one.finding.id);
             assert_eq!(measured.trials, 12);
         }
     }
-    assert_eq!(judged(&repeat, "router-below-everywhere").cases.len(), 21);
+    let not = FindingVerdict::DoesNotHold;
+    assert_eq!(contradicted, [("server-gains", not), ("throughput-up", not), ("crr-server-is-the-bottleneck", not)]);
+    assert_eq!(judged(&repeat, "router-below-everywhere").cases.len(), PAIRS);
+    // The report says so of all; its tables show it with 17 of 30 columns, and never over CLAW.
+    let bottleneck = judged(&repeat, "crr-server-is-the-bottleneck");
+    assert_eq!((bottleneck.count("for"), bottleneck.cases.len()), (17, 30));
+}
+
+#[test]
+fn a_finding_says_on_which_connectivities_it_holds() {
+    let mut run = like_tables(12);
+    at_430(&mut run, ("claw-routed-iucv", "rr-200-1000", 5)).for_each(|trial| dearer_router(trial, 9));
+    run.trials.retain(|trial| trial.cell.path != "vctc-routed-iucv");
+    let (_, repeat) = repeated(&run);
+    let one = judged(&repeat, "router-gains-everywhere");
+    assert_eq!((one.verdict, one.connectivities), (FindingVerdict::DoesNotHold, 5));
+    let held = ["HiperSockets", "Guest LAN type HiperSockets", "OSA-Express QDIO GbE"];
+    assert_eq!(one.holds_on(), held);
+    let words = crate::zvm::answers::tally(one);
+    let start = "Judged on 4 of 5 connectivities (HiperSockets, Guest LAN type HiperSockets, OSA-Express QDIO GbE, CLAW), and holds \
+                 on 3 of 5 (HiperSockets, Guest LAN type HiperSockets, OSA-Express QDIO GbE): ";
+    assert!(words.starts_with(start), "{words}");
+    assert!(judged(&repeat, "client-stack-gains").holds_on() == ["HiperSockets"]);
 }
 
 #[test]
@@ -187,7 +227,7 @@ fn one_case_against_a_finding_is_enough_and_is_named() {
     }
     let virtual_time = judged(&repeat, "router-gains-in-virtual-time");
     assert_eq!(virtual_time.verdict, FindingVerdict::Holds, "only CP time was added");
-    assert_eq!(judged(&repeat, "throughput-up").verdict, FindingVerdict::Holds);
+    assert_eq!(judged(&repeat, "throughput-alike-for-any-clients").verdict, FindingVerdict::Holds);
 }
 
 #[test]
@@ -197,15 +237,15 @@ fn a_case_with_too_few_trials_is_open() {
         assert_eq!(one.verdict, FindingVerdict::CannotTell, "{}", one.finding.id);
         assert!(one.cases.iter().all(|case| reason(case) == "too few trials for an interval: 5"), "{one:?}");
     }
-    // Six trials are enough for an interval. But among 21 cases, ten trials are needed to show that one case is outside the
+    // Six trials are enough for an interval. But among 54 cases, twelve trials are needed to show that one case is outside the
     // bounds.
     let cell = ("hipersockets-routed-iucv", "rr-200-1000", 10);
-    for (rounds, speaks) in [(6, "open"), (10, "against")] {
+    for (rounds, speaks) in [(6, "open"), (12, "against")] {
         let mut run = like_tables(rounds);
         at_430(&mut run, cell).for_each(|trial| dearer_router(trial, 3));
         let (_, repeat) = repeated(&run);
         let one = judged(&repeat, "router-below-everywhere");
-        assert_eq!((one.count("for"), one.count(speaks)), (20, 1), "{rounds} rounds");
+        assert_eq!((one.count("for"), one.count(speaks)), (PAIRS - 1, 1), "{rounds} rounds");
     }
     // The router's cost is higher in every second round only, so the interval is wide.
     let mut run = like_tables(12);
@@ -234,9 +274,16 @@ fn smoke_runs_and_flawed_sides_carry_no_verdict() {
     flawed.for_each(|trial| trial.flags = vec!["3 connections were reset".into()]);
     let (_, repeat) = repeated(&run);
     let one = judged(&repeat, "router-gains-everywhere");
-    assert_eq!((one.verdict, one.count("for")), (FindingVerdict::CannotTell, 6));
+    assert_eq!((one.verdict, one.count("for")), (FindingVerdict::CannotTell, PAIRS - 1));
     let open = one.cases.iter().find(|case| case.name == "Table 4, 10 clients").unwrap();
     assert!(reason(open).starts_with("not comparable: 4 of 12 trials of 430 had a flaw"), "{open:?}");
+
+    // A run whose cells cannot be compared has measured its findings nevertheless.
+    let flawed = run.trials.iter_mut().filter(|trial| trial.cell.level == "430" && trial.round < 11);
+    flawed.for_each(|trial| trial.flags = vec!["3 connections were reset".into()]);
+    let (_, repeat) = repeated(&run);
+    let one = judged(&repeat, "router-gains-everywhere");
+    assert!(one.is_measured() && one.cases.iter().all(|case| case.measured.is_none()), "{one:?}");
 }
 
 #[test]
@@ -244,15 +291,15 @@ fn a_case_that_was_not_measured_speaks_neither_way() {
     let mut run = like_tables(12);
     run.trials.retain(|trial| trial.cell.path.starts_with("hiper"));
     let (_, repeat) = repeated(&run);
-    let one = judged(&repeat, "throughput-up");
-    assert_eq!((one.verdict, one.count("for"), one.count("open")), (FindingVerdict::CannotTell, 12, 9));
+    let one = judged(&repeat, "system-cpu-down");
+    assert_eq!((one.verdict, one.count("for"), one.count("open")), (FindingVerdict::CannotTell, 12, PAIRS - 12));
     assert_eq!(reason(one.cases.last().unwrap()), "this run did not measure table 18");
     assert_eq!(
         judged(&repeat, "router-below-everywhere").verdict,
         FindingVerdict::Holds,
         "in every cell that there is"
     );
-    assert!(judged(&repeat, "crr-rate-alike-on-both-media").cases.iter().all(|case| case.measured.is_none()));
+    assert!(judged(&repeat, "crr-rate-alike").cases.iter().all(|case| case.measured.is_none()));
 
     // "Every cell" includes a cell that has no figure at one of the levels.
     let mut run = like_tables(12);
@@ -262,7 +309,7 @@ fn a_case_that_was_not_measured_speaks_neither_way() {
     run.skipped = vec![Skipped { cell, reason: "the guest died".into() }];
     let (_, repeat) = repeated(&run);
     let one = judged(&repeat, "router-below-everywhere");
-    assert_eq!((one.verdict, one.count("for"), one.cases.len()), (FindingVerdict::CannotTell, 20, 21));
+    assert_eq!((one.verdict, one.count("for"), one.cases.len()), (FindingVerdict::CannotTell, PAIRS - 1, PAIRS));
     assert_eq!(reason(one.cases.last().unwrap()), "this run did not measure both levels");
 }
 
@@ -298,7 +345,7 @@ fn other_levels_have_ratios_and_no_findings() {
     }
     run.levels[1].name = "430-packing".into();
     let (_, repeat) = repeated(&run);
-    assert!(repeat.judged.is_empty() && repeat.pairs.len() == 21);
+    assert!(repeat.judged.is_empty() && repeat.pairs.len() == PAIRS);
     assert!(repeat.pairs.iter().all(|pair| pair.table.is_none() && pair.ratio("tcpip2_tot_cpu_util").is_some()));
 
     // The run has three levels in arbitrary order; 420 is the base.
@@ -310,9 +357,47 @@ fn other_levels_have_ratios_and_no_findings() {
     let reduced = summary::reduce(&run, None).unwrap();
     assert_eq!(levels(&run, &reduced), ["420", "430-packing", "430"]);
     let repeat = Repeat::of(&run, &reduced, None).unwrap();
-    assert!(repeat.pairs.len() == 42 && repeat.pairs.iter().all(|pair| pair.base_level == "420"));
-    assert_eq!(repeat.pairs.iter().filter(|pair| pair.table.is_some()).count(), 21);
+    assert!(repeat.pairs.len() == 2 * PAIRS && repeat.pairs.iter().all(|pair| pair.base_level == "420"));
+    assert_eq!(repeat.pairs.iter().filter(|pair| pair.table.is_some()).count(), PAIRS);
 
     let alone = run_of(vec![siga_results::testing::trial("veth", 0, 700, None)]);
     assert!(repeated(&alone).1.pairs.is_empty(), "a single level has nothing beside it");
+}
+
+#[test]
+fn cells_are_paired_as_the_comparison_pairs_them() {
+    /// Returns the pairs of the report and those of the comparison.
+    fn both(run: &Run, [base, new]: [&str; 2]) -> [HashSet<(Cell, Cell)>; 2] {
+        let (reduced, repeat) = repeated(run);
+        let cell = |at: usize| reduced.cells[at].cell.clone();
+        let own = repeat.pairs.iter().map(|pair| (cell(pair.base), cell(pair.new)));
+        let compared = siga_results::judge::levels(run, base, new).unwrap();
+        [own.collect(), compared.rows.into_iter().map(|row| (row.base, row.new)).collect()]
+    }
+    // Levels that set frames have cells of other MTUs.
+    let mut run = like_tables(2);
+    run.trials.retain(|trial| trial.cell.path == "vctc-routed-iucv");
+    run.levels[0].name = "small".into();
+    run.levels[1].name = "large".into();
+    for trial in &mut run.trials {
+        let is_base = trial.cell.level == LEVELS[0];
+        (trial.cell.level, trial.cell.mtu) =
+            if is_base { ("small".into(), Some(8_192)) } else { ("large".into(), Some(16_384)) };
+    }
+    let [own, compared] = both(&run, ["small", "large"]);
+    assert_eq!((own.len(), &own), (9, &compared));
+    // With a second MTU at the base level, there is no single partner.
+    let mut second: Vec<TrialRecord> = run.trials.iter().filter(|trial| trial.cell.level == "small").cloned().collect();
+    second.iter_mut().for_each(|trial| trial.cell.mtu = Some(1_500));
+    second.retain(|trial| trial.cell.clients == 5);
+    run.trials.extend(second);
+    let [own, compared] = both(&run, ["small", "large"]);
+    assert_eq!((own.len(), &own), (6, &compared));
+    // The levels of the report are compared at one MTU only.
+    for trial in &mut run.trials {
+        trial.cell.level = if trial.cell.level == "small" { LEVELS[0].into() } else { LEVELS[1].into() };
+    }
+    run.levels[0].name = LEVELS[0].into();
+    run.levels[1].name = LEVELS[1].into();
+    assert!(repeated(&run).1.pairs.is_empty());
 }
