@@ -58,7 +58,8 @@ Levels:     plain, aa, bigtcp, gro-on, gro-off, reno, cubic, bbr, mtu-1500, mtu-
             With another build of siga (only in plans): build:BUILD or LEVEL@build:BUILD
 Places:     local, netns:NAME (a network namespace), pid:PID (a container), ssh:[USER@]HOST
             (for --client, --server and --on)
-Plans:      default, ablation, buffers, frames, guests, hop, mtu, paths, vctc-copy, zvm430,
+Plans:      default, ablation, buffers, frames, guests, hop, linux2009, mtu, paths, vctc-copy,
+            zvm430,
             for commands: compilers, compressors, disk, fileserver, java, jmh, oltp, oltp-exec,
             programs, telco,
             or a TOML file
