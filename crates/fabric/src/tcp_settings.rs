@@ -83,6 +83,11 @@ mod tests {
             ("tcp_sac = 1", "initcwnd = 2", "guest a: tcp: \"tcp_sac\" is not a setting; the settings are: "),
             ("tcp_sack = 2", "initcwnd = 2", "guest a: tcp: tcp_sack: 2 is out of range; write 0 to 1"),
             ("tcp_rmem = [1, 2]", "initcwnd = 2", "guest a: tcp: tcp_rmem: 1 is not supported"),
+            (
+                "tcp_wmem = [4096, 9000, 8000]",
+                "initcwnd = 2",
+                "guest a: tcp: tcp_wmem: the default size 9000 is larger than",
+            ),
             ("tcp_sack = 1", "mtu = 9", "guest a: route to 10.0.0.0/24: tcp: \"mtu\" is not a setting"),
             ("tcp_sack = 1", "tcp_sack = 2", "guest a: route to 10.0.0.0/24: tcp: tcp_sack: 2 is out of range"),
             ("tcp_sack = 1", "initcwnd = 0", "guest a: route to 10.0.0.0/24: tcp: initcwnd: 0 is out of range"),

@@ -196,7 +196,8 @@ pub const TCP_INITIAL_WINDOW_MAX: u8 = u8::MAX;
 pub const TCP_SEND_BUFFER_BYTES_MIN: usize = 2_304;
 /// Smallest receive buffer that an application gets if it requests a size, as in Linux, which reports twice this size.
 pub const TCP_RECEIVE_BUFFER_BYTES_MIN: usize = 1_152;
-/// A send buffer accepts at least this number of bytes, unless the connection's maximum is lower.
+/// Default of the initial size of a send buffer. While unsent bytes are limited, a send buffer accepts at least this number of bytes at a
+/// time.
 pub const TCP_SEND_BUFFER_BYTES_FIRST: usize = 64 << 10;
 /// Shortest duration of TIME-WAIT. It is long enough on networks within one host, because old segments and retransmitted FINs
 /// arrive much earlier there.

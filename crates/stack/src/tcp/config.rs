@@ -7,8 +7,8 @@ use super::send_marks::Timing;
 use crate::ip::mtu_discovery::MtuDiscovery;
 use crate::limits::{
     TCP_BUFFER_BYTES_MAX, TCP_MAXSEG_MIN, TCP_RECEIVE_BUFFER_BYTES_MIN, TCP_RETRIES, TCP_RTO_MIN_LEAST,
-    TCP_SEGMENT_BYTES_MIN, TCP_SEND_BUFFER_BYTES_MIN, TCP_SYN_ACK_RETRIES, TCP_SYN_RETRIES, TCP_TIME_WAIT_MAX,
-    TCP_TIME_WAIT_MIN, TCP_USER_TIMEOUT_MIN,
+    TCP_SEGMENT_BYTES_MIN, TCP_SEND_BUFFER_BYTES_FIRST, TCP_SEND_BUFFER_BYTES_MIN, TCP_SYN_ACK_RETRIES,
+    TCP_SYN_RETRIES, TCP_TIME_WAIT_MAX, TCP_TIME_WAIT_MIN, TCP_USER_TIMEOUT_MIN,
 };
 use crate::time::Duration;
 
@@ -19,6 +19,8 @@ use crate::time::Duration;
 pub struct Config {
     /// Largest send buffer in bytes. Below this limit, the send buffer accepts up to twice cwnd.
     pub send_buffer_bytes_max: usize,
+    /// Initial size of the send buffer in bytes: it accepts as much even if twice cwnd is less.
+    pub send_buffer_bytes: usize,
     /// While this number of written bytes is unsent, the connection accepts no more bytes (`TCP_NOTSENT_LOWAT` in Linux). It is
     /// writable again when fewer than half of these bytes are unsent. `u32::MAX`, the default, means no such limit.
     pub unsent_bytes_max: u32,
@@ -122,6 +124,7 @@ impl Config {
         unsent_bytes_max: u32::MAX,
         mss_default: 536,
         send_buffer_bytes_max: 4 << 20,
+        send_buffer_bytes: TCP_SEND_BUFFER_BYTES_FIRST,
         receive_buffer_bytes: 128 << 10,
         receive_buffer_bytes_max: 6 << 20,
         congestion: CongestionControl::Cubic,
@@ -181,6 +184,7 @@ impl Config {
     /// Returns an error that names the first setting that is not valid.
     pub fn check(&self) -> Result<(), ConfigError> {
         check_buffer(self.send_buffer_bytes_max)?;
+        check_buffer(self.send_buffer_bytes)?;
         check_buffer(self.receive_buffer_bytes)?;
         check_buffer(self.receive_buffer_bytes_max)?;
         if self.receive_buffer_bytes > self.receive_buffer_bytes_max {

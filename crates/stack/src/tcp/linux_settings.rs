@@ -7,7 +7,7 @@
 use super::config::Config;
 use super::congestion::CongestionControl;
 use super::plpmtud::PathProbing;
-use crate::limits::{TCP_BUFFER_BYTES_MAX, TCP_INITIAL_WINDOW_MAX, TCP_SEND_BUFFER_BYTES_FIRST, TCP_SOCKET_BYTES_FREE};
+use crate::limits::{TCP_BUFFER_BYTES_MAX, TCP_INITIAL_WINDOW_MAX, TCP_SOCKET_BYTES_FREE};
 use crate::time::Duration;
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -53,7 +53,17 @@ impl<T> Setting<T> {
         if texts.next().is_some() {
             return Err(syntax);
         }
-        Ok(values)
+        // Three values are always sizes of a buffer: the least, the default and the largest size.
+        let [least, default, most] = values;
+        match self.ranges.len() {
+            VALUES_MAX if least > default => Err(self.unordered(("least", least), ("default", default))),
+            VALUES_MAX if default > most => Err(self.unordered(("default", default), ("largest", most))),
+            _ => Ok(values),
+        }
+    }
+
+    fn unordered(&self, larger: (&'static str, u64), smaller: (&'static str, u64)) -> SettingError {
+        SettingError::Order { name: self.name, larger, smaller }
     }
 }
 
@@ -73,8 +83,6 @@ pub(crate) fn find<'a, T>(
 const BUFFER_BYTES_MAX: u64 = TCP_BUFFER_BYTES_MAX as u64;
 /// Bytes that each buffer of a connection can hold even if buffer memory is short.
 const BYTES_FREE: u64 = TCP_SOCKET_BYTES_FREE as u64;
-/// Bytes that a send buffer accepts before the connection has sent any, if its maximum permits.
-const SEND_BYTES_FIRST: u64 = TCP_SEND_BUFFER_BYTES_FIRST as u64;
 /// `tcp_fin_timeout` can have this value at most.
 const FIN_TIMEOUT_SECS_MAX: u64 = u16::MAX as u64;
 /// `initcwnd` can have this value at most.
@@ -214,7 +222,7 @@ static SETTINGS: [Setting<Config>; 20] = [
         ranges: &[BYTES_FREE..=BYTES_FREE, 1..=BUFFER_BYTES_MAX, 1..=BUFFER_BYTES_MAX],
         get: |config| [BYTES_FREE, config.receive_buffer_bytes as u64, config.receive_buffer_bytes_max as u64],
         set: |config, [_, initial, most]| {
-            (config.receive_buffer_bytes, config.receive_buffer_bytes_max) = (size(initial), size(most.max(initial)));
+            (config.receive_buffer_bytes, config.receive_buffer_bytes_max) = (size(initial), size(most));
         },
     },
     Setting {
@@ -255,9 +263,11 @@ static SETTINGS: [Setting<Config>; 20] = [
     },
     Setting {
         name: "tcp_wmem",
-        ranges: &[BYTES_FREE..=BYTES_FREE, SEND_BYTES_FIRST..=SEND_BYTES_FIRST, 1..=BUFFER_BYTES_MAX],
-        get: |config| [BYTES_FREE, SEND_BYTES_FIRST, config.send_buffer_bytes_max as u64],
-        set: |config, [_, _, most]| config.send_buffer_bytes_max = size(most),
+        ranges: &[BYTES_FREE..=BYTES_FREE, 1..=BUFFER_BYTES_MAX, 1..=BUFFER_BYTES_MAX],
+        get: |config| [BYTES_FREE, config.send_buffer_bytes as u64, config.send_buffer_bytes_max as u64],
+        set: |config, [_, initial, most]| {
+            (config.send_buffer_bytes, config.send_buffer_bytes_max) = (size(initial), size(most));
+        },
     },
 ];
 
@@ -334,6 +344,15 @@ pub enum SettingError {
         /// The values that are accepted.
         range: RangeInclusive<u64>,
     },
+    /// Of the three sizes of a buffer, one is larger than one that follows it.
+    Order {
+        /// Name of the setting.
+        name: &'static str,
+        /// The size that is too large: which of the three, and its value.
+        larger: (&'static str, u64),
+        /// The size that follows it.
+        smaller: (&'static str, u64),
+    },
     /// The stack has no congestion control algorithm with this name.
     Algorithm(String),
 }
@@ -354,6 +373,11 @@ impl fmt::Display for SettingError {
             Self::Range { name, value, range } => {
                 write!(out, "{name}: {value} is out of range; write {} to {}", range.start(), range.end())
             }
+            Self::Order { name, larger: (large, bytes), smaller: (small, limit) } => write!(
+                out,
+                "{name}: the {large} size {bytes} is larger than the {small} size {limit}; write the least, the default and the \
+                 largest size of the buffer in this order"
+            ),
             Self::Algorithm(name) => {
                 let names = CongestionControl::ALL.map(CongestionControl::name);
                 write!(out, "{name:?} is not a congestion control algorithm; the algorithms are: {}", list(names))

@@ -103,6 +103,7 @@ fn settings_of_a_stack_have_the_names_and_defaults_of_linux() {
         ("tcp_keepalive_probes", "7"),
         ("tcp_keepalive_time", "6"),
         ("tcp_wmem", "4096 65536 99999"),
+        ("tcp_wmem", "4096 16384 131072"),
         ("initcwnd", "200"),
         ("quickack", "1"),
         ("rto_min", "65535"),
@@ -136,6 +137,20 @@ fn a_setting_with_an_unknown_name_or_a_wrong_value_is_refused_with_a_clear_error
         ("tcp_reordering", "", "tcp_reordering: the value must be one number"),
         ("tcp_rmem", "4096 1", "tcp_rmem: the value must be 3 numbers, separated by spaces"),
         ("tcp_rmem", "8192 1 1", "tcp_rmem: 8192 is not supported; the only supported value is 4096"),
+        ("tcp_wmem", "4096 0 9000", "tcp_wmem: 0 is out of range; write 1 to 536870912"),
+        ("tcp_wmem", "4096 9000 536870913", "tcp_wmem: 536870913 is out of range; write 1 to 536870912"),
+        (
+            "tcp_wmem",
+            "4096 1000 9000",
+            "tcp_wmem: the least size 4096 is larger than the default size 1000; write the least, the default and the largest size \
+             of the buffer in this order",
+        ),
+        (
+            "tcp_rmem",
+            "4096 9001 9000",
+            "tcp_rmem: the default size 9001 is larger than the largest size 9000; write the least, the default and the largest \
+             size of the buffer in this order",
+        ),
         (
             "tcp_congestion_control",
             "vegas",
@@ -231,6 +246,34 @@ fn tail_loss_probes_and_the_reordering_threshold_follow_their_settings() {
         net.pass(Duration::from_secs(3));
         let LinuxInfo { total_rto, total_retrans, unacked, .. } = info(&net, here);
         assert_eq!((total_rto, unacked, total_retrans > 0), (timeouts, 0, true), "{settings:?}");
+    }
+}
+
+#[test]
+fn the_sizes_of_the_send_buffer_decide_how_much_a_first_write_accepts() {
+    // Twice the initial window of ten segments is 28,960 bytes. The default size counts if it is larger, and the largest size limits both.
+    for (sizes, accepted) in [
+        ("4096 16384 131072", 28_960),
+        ("4096 65536 131072", 65_536),
+        ("4096 131072 131072", 131_072),
+        ("4096 16384 20000", 20_000),
+    ] {
+        let mut net = net_with(&[("tcp_wmem", sizes)]);
+        let (here, _) = open(&mut net);
+        let now = net.now;
+        assert_eq!(net.first().tcp_send(now, here, &vec![0; 1 << 20]), Ok(accepted), "{sizes}");
+    }
+}
+
+#[test]
+fn the_default_size_of_the_receive_buffer_is_the_first_window() {
+    for (sizes, window) in
+        [("4096 20000 20000", 20_000_u32), ("4096 87380 174760", 87_380), ("4096 131072 174760", 131_072)]
+    {
+        let mut net = net_with(&[("tcp_rmem", sizes)]);
+        let (here, _) = open(&mut net);
+        // The unit of the scaled window is at most 8 bytes here.
+        assert_eq!(info(&net, here).rcv_wnd.div_ceil(8), window.div_ceil(8), "{sizes}");
     }
 }
 

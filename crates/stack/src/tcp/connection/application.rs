@@ -139,8 +139,9 @@ impl<S: Storage> Connection<S> {
             ConnectionState::SynSent(_) | ConnectionState::SynReceived(_) => 0,
             ConnectionState::TimeWait { .. } | ConnectionState::Closed => return 0,
         };
-        let wanted = window.saturating_mul(2).max(TCP_SEND_BUFFER_BYTES_FIRST);
-        wanted.min(self.base.config.send_buffer_bytes_max).saturating_sub(self.outgoing.len()).min(room_max)
+        let config = &self.base.config;
+        let wanted = window.saturating_mul(2).max(config.send_buffer_bytes);
+        wanted.min(config.send_buffer_bytes_max).saturating_sub(self.outgoing.len()).min(room_max)
     }
 
     /// Returns whether the application has set a limit of unsent bytes.
@@ -152,7 +153,7 @@ impl<S: Storage> Connection<S> {
     /// Returns false if the application can certainly send more bytes. This test takes less time than [`Connection::is_writable`].
     #[inline]
     pub(crate) fn may_be_full(&self) -> bool {
-        let few = self.base.config.send_buffer_bytes_max.min(TCP_SEND_BUFFER_BYTES_FIRST);
+        let few = self.base.config.send_buffer_bytes_max.min(self.base.config.send_buffer_bytes);
         self.outgoing.len() >= few || self.limits_unsent()
     }
 
