@@ -10,6 +10,7 @@
 //! link* without a ring. The stack sends packets for several partners, such as multicast packets, over the main link.
 
 mod applications;
+mod backlog;
 mod block_capture;
 pub(crate) mod carded;
 mod emulated;

@@ -104,10 +104,9 @@ pub const BACKPRESSURE_TIME_MAX: Duration = Duration::from_millis(4);
 /// After a router has received packets for two different partners from a link, it applies no back-pressure to this link for this
 /// long. Back-pressure because of one partner would delay the packets for the other.
 pub const MIXED_TIME: Duration = Duration::from_millis(100);
-/// How many forwarded packets for one partner may wait for an empty buffer or for a ring pair. Further packets are dropped.
-pub const BACKLOG_FRAMES_MAX: usize = 256;
-/// How many bytes of forwarded packets for one partner may wait. Further packets are dropped.
-pub const BACKLOG_BYTES_MAX: usize = 4 << 20;
+/// How many bytes of forwarded packets for one partner may wait, for each packet of the topology's `netdev_max_backlog`. Further packets
+/// are dropped.
+pub const BACKLOG_FRAME_BYTES: usize = 16 << 10;
 /// How many blocks of private memory are kept for reuse. Forwarded packets that cannot be sent yet wait in such blocks. After they
 /// were sent, the blocks are free.
 pub const SPARE_FRAMES_MAX: usize = 64;

@@ -27,6 +27,10 @@ pub const BUFFER_COUNT_MIN: u16 = 8;
 pub const BUFFER_COUNT_MAX: u16 = 128;
 /// Default number of buffers of an inbound ring.
 pub const BUFFER_COUNT_DEFAULT: u16 = 32;
+/// Default of the most packets that wait in a guest or switch for one partner.
+pub const NETDEV_BACKLOG_DEFAULT: u32 = 256;
+/// Largest number of packets that can wait in a guest or switch for one partner.
+pub const NETDEV_BACKLOG_MAX: u32 = 16_384;
 /// Difference between the frame size of a HiperSockets network and its MTU.
 pub const HIPERSOCKETS_OVERHEAD_BYTES: u32 = 8 << 10;
 /// Smallest buffer of a virtual CTC: an MTU of 576, a block header and a segment header.

@@ -330,6 +330,10 @@ pub struct Device {
     pub buffer_count: u16,
     /// What happens to a frame for which the partner has no empty buffer.
     pub full: Full,
+    /// The most packets that wait in the guest for one partner on the network: packets that the guest has received and forwards, and
+    /// copies of its multicast packets. The topology sets it for a guest or for the switch of a network.
+    #[serde(default = "netdev_max_backlog")]
+    pub netdev_max_backlog: u32,
     /// The settings of the switch's port, if the network has a switch and this is not the switch's own device.
     pub port: Option<PortSettings>,
     /// The modelled link between the device and a virtual CTC, or the channel of a real CTC. On a network with a switch, the link is one of the port's settings.
@@ -338,6 +342,11 @@ pub struct Device {
     /// The settings of a device on a network of type claw.
     #[serde(default)]
     pub claw: Option<Claw>,
+}
+
+/// Returns the value for files that an earlier version wrote.
+fn netdev_max_backlog() -> u32 {
+    limits::NETDEV_BACKLOG_DEFAULT
 }
 
 /// What happens to a frame for which the partner has no empty buffer.

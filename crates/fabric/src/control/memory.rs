@@ -6,7 +6,7 @@
 
 use super::Control;
 use crate::limits::{
-    ADDRESS_SPACE_BYTES_EXTRA, BACKLOG_BYTES_MAX, DESCRIPTORS_BASE, DESCRIPTORS_EACH, MEMORY_BYTES_BASE,
+    ADDRESS_SPACE_BYTES_EXTRA, BACKLOG_FRAME_BYTES, DESCRIPTORS_BASE, DESCRIPTORS_EACH, MEMORY_BYTES_BASE,
 };
 use crate::protocol::message::Buffers;
 use crate::protocol::request::{GuestMemory, MemoryLimit};
@@ -51,7 +51,8 @@ fn pairs_bytes(topology: &Topology, name: &Name) -> (u64, u64) {
         let bytes = topology.networks[&own.network].kind.buffer_bytes();
         for (_, partner) in topology.partners(name, own) {
             let ring = |count| ring_bytes(Buffers { bytes, count }).map_or(0, |bytes| bytes as u64);
-            pairs.push(ring(own.buffer_count) + ring(partner.buffer_count) + BACKLOG_BYTES_MAX as u64);
+            let backlog = u64::from(own.netdev_max_backlog) * BACKLOG_FRAME_BYTES as u64;
+            pairs.push(ring(own.buffer_count) + ring(partner.buffer_count) + backlog);
         }
     }
     pairs.sort_unstable_by(|one, other| other.cmp(one));
@@ -136,6 +137,9 @@ mod tests {
         let applications = "applications_max = 3\narena_bytes = 1048576\n";
         assert_eq!(max(applications), base + pair(16) + pair(32) + 3 * application);
         assert_eq!(max("memory_max = 100000000\n"), 100_000_000);
+        let backlog = |packets: u64| 2 * packets * BACKLOG_FRAME_BYTES as u64;
+        let longer = max("applications_max = 0\nnetdev_max_backlog = 1000\n");
+        assert_eq!(longer, max("applications_max = 0\n") + backlog(1_000) - backlog(256));
         let topology = Topology::parse(&text("applications_max = 3\n")).unwrap();
         assert_eq!(descriptors_max(&topology, &"a".parse().unwrap()), DESCRIPTORS_BASE + 5 * DESCRIPTORS_EACH);
     }

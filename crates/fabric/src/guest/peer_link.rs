@@ -9,6 +9,7 @@
 //! `detach`. Every method that uses the ring returns an error if the partner violated the ring's protocol. The guest then detaches
 //! the link to this partner and no other link.
 
+use super::backlog::Backlog;
 use super::port_filter::PortFilter;
 use super::senders::Senders;
 use super::wire::Wire;
@@ -16,10 +17,7 @@ use crate::backpressure::{self, Backpressure};
 use crate::convert;
 use crate::counters::{self, Counters};
 use crate::device::{self, Inbound, Outbound, Sent, Source, Whole};
-use crate::limits::{
-    BACKLOG_BYTES_MAX, BACKLOG_FRAMES_MAX, COLOCATED_ROUND_BYTES, DROPS_AT_ONCE_MAX, SPARE_FRAMES_MAX,
-    TRANSMIT_AT_ONCE_MAX,
-};
+use crate::limits::{COLOCATED_ROUND_BYTES, DROPS_AT_ONCE_MAX, TRANSMIT_AT_ONCE_MAX};
 use crate::protocol::message::{GuestDevice, MemberId};
 use crate::protocol::ticket::RingPairId;
 use crate::switch::capture::Capture;
@@ -31,7 +29,6 @@ use siga_ring::{Consumer, Producer, Retainer, Violation, WakeFd};
 use siga_stack::link::frame::Marks;
 use siga_stack::stack::Transmit;
 use siga_stack::wire::address::Prefix;
-use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 
 /// The partner or partners at the other end of a link.
@@ -71,11 +68,8 @@ pub(crate) struct Sender {
     pub(super) settings: device::Settings,
     full: Full,
     features: DriverFeatures,
-    pub(super) backlog: VecDeque<(Vec<u8>, Marks)>,
-    pub(super) backlog_bytes: usize,
-    /// Free memory blocks in which queued packets waited that have been sent. Packets that are queued later reuse the blocks,
-    /// because allocating a block takes more time than copying a packet into it.
-    spare: Vec<Vec<u8>>,
+    /// Forwarded packets that wait for a ring pair or a buffer.
+    pub(super) backlog: Backlog,
     /// True if the sender is in the list of [`Senders`].
     pub(super) is_active: bool,
     /// True if the next call of `transmit` may have something to do, because packets wait for `flush` or buffers may have become
@@ -127,9 +121,7 @@ impl Sender {
             settings,
             full,
             features,
-            backlog: VecDeque::new(),
-            backlog_bytes: 0,
-            spare: Vec::new(),
+            backlog: Backlog::new(device.netdev_max_backlog),
             is_active: false,
             is_dirty: false,
             awaited: 0,
@@ -165,7 +157,7 @@ impl Sender {
         }
         (self.pair, self.asked, self.is_quiesced, self.awaited) = (None, false, false, 0);
         self.lose_wire();
-        self.spare = Vec::new();
+        self.backlog.free_spare();
     }
 
     pub(crate) fn is_linked(&self) -> bool {
@@ -213,7 +205,7 @@ impl Sender {
 
     /// Returns whether half of the queue is in use. The other half is reserved for packets that go only to this partner.
     pub(crate) fn is_crowded(&self) -> bool {
-        self.backlog.len() >= BACKLOG_FRAMES_MAX / 2 || self.backlog_bytes >= BACKLOG_BYTES_MAX / 2
+        self.backlog.is_half_full()
     }
 
     /// Sends, queues or drops one forwarded packet. With the driver feature `copy_once`, the packet is copied directly from the
@@ -264,15 +256,10 @@ impl Sender {
 
     #[inline(never)]
     fn keep(&mut self, len: usize, marks: Marks, fill: &mut dyn FnMut(&mut [u8])) {
-        if self.backlog.len() >= BACKLOG_FRAMES_MAX || self.backlog_bytes + len > BACKLOG_BYTES_MAX {
+        if !self.backlog.push(len, marks, fill) {
             self.counters.backlog_full += 1;
             return;
         }
-        let mut bytes = self.spare.pop().unwrap_or_default();
-        bytes.resize(len, 0);
-        fill(&mut bytes);
-        self.backlog_bytes += len;
-        self.backlog.push_back((bytes, marks));
         self.is_dirty = true;
         self.backpressure = self.full == Full::Pending && !self.is_slow && !self.is_quiesced && self.ring.is_some();
     }
@@ -288,7 +275,7 @@ impl Sender {
         let Some(ring) = self.ring.as_mut().filter(|_| !self.is_quiesced) else { return Ok(false) };
         let (mut full, mut gone) = (false, 0);
         while let Some((bytes, marks)) = self.backlog.front() {
-            let packet = Transmit { len: bytes.len(), marks: *marks };
+            let packet = Transmit { len: bytes.len(), marks };
             match self
                 .outbound
                 .send(ring, &mut Whole { packet, fill: |into: &mut [u8]| siga_stack::copy(bytes, into) })?
@@ -302,12 +289,7 @@ impl Sender {
                 Sent::Nothing => self.counters.too_long += 1,
             }
             gone += 1;
-            self.backlog_bytes -= bytes.len();
-            if let Some((bytes, _)) = self.backlog.pop_front()
-                && self.spare.len() < SPARE_FRAMES_MAX
-            {
-                self.spare.push(bytes);
-            }
+            self.backlog.drop_front();
         }
         self.is_slow &= full;
         let mut count = 0;
@@ -414,7 +396,6 @@ impl Sender {
     pub(crate) fn drop_backlog(&mut self) {
         self.counters.no_partner += self.backlog.len() as u64;
         self.backlog.clear();
-        self.backlog_bytes = 0;
     }
 
     pub(crate) fn count_no_partner(&mut self) {

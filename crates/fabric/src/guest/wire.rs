@@ -137,8 +137,7 @@ impl Sender {
             return Ok(false);
         }
         let mut count = 0;
-        while let Some((bytes, _)) = self.backlog.pop_front() {
-            self.backlog_bytes -= bytes.len();
+        while let Some(bytes) = self.backlog.pop() {
             wire.offer(at, bytes);
             count += 1;
         }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use siga_model::allow::Allow;
 use siga_model::error::Error;
 use siga_model::features::DriverFeatures;
+use siga_model::limits::NETDEV_BACKLOG_DEFAULT;
 use siga_model::link::Link;
 use siga_model::mac::Mac;
 use siga_model::name::Name;
@@ -181,6 +182,9 @@ pub struct GuestDevice {
     pub buffer_count: u16,
     /// What the guest does with a frame when the ring to the partner has no empty buffer.
     pub full: Full,
+    /// The most packets that wait in the guest for one partner on the network.
+    #[serde(default = "netdev_max_backlog")]
+    pub netdev_max_backlog: u32,
     /// The driver features that the guest uses.
     #[serde(rename = "driver")]
     pub features: DriverFeatures,
@@ -197,6 +201,11 @@ pub struct GuestDevice {
     /// The settings of the device on a network of type claw.
     #[serde(default)]
     pub claw: Option<Box<Claw>>,
+}
+
+/// Returns the value for messages of a version without this setting.
+fn netdev_max_backlog() -> u32 {
+    NETDEV_BACKLOG_DEFAULT
 }
 
 /// A modelled link in the direction in which a guest sends.
@@ -224,6 +233,7 @@ impl GuestDevice {
             direct: network.direct,
             buffer_count: device.buffer_count,
             full: device.full,
+            netdev_max_backlog: device.netdev_max_backlog,
             features: if is_linked { carried } else { topology.features },
             idle_seconds: network.idle_seconds,
             mac: device.port.as_ref().map(|port| port.mac),

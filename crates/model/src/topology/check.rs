@@ -159,9 +159,10 @@ pub(super) fn frame(text: &str) -> Result<u32> {
 fn guest(name: &Name, entry: GuestEntry, networks: Networks<'_>) -> Result<Guest> {
     bounded("devices", entry.device.len(), limits::DEVICES_MAX)?;
     bounded("routes", entry.route.len(), limits::ROUTES_MAX)?;
+    let netdev_max_backlog = backlog(entry.netdev_max_backlog)?;
     let mut devices: Vec<Device> = Vec::new();
     for (place, written) in entry.device.into_iter().enumerate() {
-        let device = device(name, place, written, networks)?;
+        let device = Device { netdev_max_backlog, ..device(name, place, written, networks)? };
         if devices.iter().any(|other| other.name == device.name) {
             return Err(Error::usage(format!("two devices of the guest have the same name {}", device.name)));
         }
@@ -242,7 +243,17 @@ fn device(guest: &Name, place: usize, entry: DeviceEntry, networks: Networks<'_>
     if kind.has_channel() {
         link.from_station.iter().chain(&link.to_station).try_for_each(only_channel).map_err(at)?;
     }
-    Ok(Device { network: entry.network, addresses, mtu, buffer_count, full: entry.full, name, port, link, claw })
+    let (network, full, netdev_max_backlog) = (entry.network, entry.full, limits::NETDEV_BACKLOG_DEFAULT);
+    Ok(Device { network, addresses, mtu, buffer_count, full, netdev_max_backlog, name, port, link, claw })
+}
+
+/// Checks the most packets that wait for one partner.
+pub(super) fn backlog(written: Option<u32>) -> Result<u32> {
+    let packets = written.unwrap_or(limits::NETDEV_BACKLOG_DEFAULT);
+    within(format_args!("netdev_max_backlog = {packets}"), packets, 1..=limits::NETDEV_BACKLOG_MAX).map_err(
+        |error| error.hint("each packet that waits takes up to 16 KB of memory; without room, a packet is lost"),
+    )?;
+    Ok(packets)
 }
 
 /// Refuses settings of a link that the channel of a real CTC does not have.

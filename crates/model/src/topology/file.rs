@@ -48,6 +48,7 @@ pub(super) struct NetworkEntry {
     pub(super) isolation: Option<bool>,
     pub(super) protection: Option<Protect>,
     pub(super) flood_per_second: Option<u32>,
+    pub(super) netdev_max_backlog: Option<u32>,
     pub(super) waiting: Option<Waiting>,
     pub(super) accounting: Option<bool>,
     pub(super) dhcp: Option<bool>,
@@ -190,6 +191,7 @@ pub(super) struct GuestEntry {
     pub(super) allow: Option<Allow>,
     pub(super) arena_bytes: Option<u64>,
     pub(super) memory_max: Option<u64>,
+    pub(super) netdev_max_backlog: Option<u32>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -2,7 +2,7 @@
 //! for each network namespace that joins the network.
 
 use super::assigned::{self, Assigned};
-use super::check::{bounded, own_address, refuse, within};
+use super::check::{backlog, bounded, own_address, refuse, within};
 use super::file::{DeviceEntry, NetworkEntry, PortEntry, Protect, UplinkEntry};
 use super::joined;
 use super::lcs;
@@ -47,6 +47,8 @@ pub struct Switch {
     pub owner: Option<Name>,
     /// The most broadcast, multicast and unknown unicast frames that a port may send per second.
     pub flood_per_second: u32,
+    /// The most packets that wait in the switch for one station.
+    pub netdev_max_backlog: u32,
     /// How the switch waits for frames.
     pub waiting: Waiting,
     /// True if the control program keeps accounts of what the stations of a Guest LAN exchange.
@@ -209,6 +211,7 @@ pub(super) fn switch(
             (entry.isolation.is_some(), "isolation"),
             (entry.protection.is_some(), "protection"),
             (entry.flood_per_second.is_some(), "flood_per_second"),
+            (entry.netdev_max_backlog.is_some(), "netdev_max_backlog"),
             (entry.waiting.is_some(), "waiting"),
             (entry.accounting.is_some(), "accounting"),
             (entry.dhcp.is_some(), "dhcp"),
@@ -237,7 +240,8 @@ pub(super) fn switch(
     let flood_per_second = entry.flood_per_second.unwrap_or(limits::FLOOD_PER_SECOND_DEFAULT);
     let accounting = entry.accounting.unwrap_or(false);
     let waiting = entry.waiting.unwrap_or_default();
-    Ok(Some(Switch { maxconn, owner, flood_per_second, waiting, accounting, ports: Vec::new() }))
+    let netdev_max_backlog = backlog(entry.netdev_max_backlog)?;
+    Ok(Some(Switch { maxconn, owner, flood_per_second, netdev_max_backlog, waiting, accounting, ports: Vec::new() }))
 }
 
 /// Reads the ports of a switched network's namespaces.
@@ -553,6 +557,7 @@ pub(super) fn add_switches(topology: &mut Topology) -> Result<()> {
             mtu: u16::try_from(network.kind.mtu_max()).unwrap_or(u16::MAX),
             buffer_count: network.kind.switch_buffer_count(),
             full: super::Full::Pending,
+            netdev_max_backlog: switch.netdev_max_backlog,
             port: None,
             link: PortLink::default(),
             claw: None,

@@ -166,6 +166,29 @@ fn a_router_whose_partners_would_have_to_know_too_many_prefixes_is_refused() {
 }
 
 #[test]
+fn guests_and_switches_have_their_own_limit_of_packets_that_wait() {
+    let text = |network: &str, guest: &str| {
+        format!(
+            "[network.lan]\ntype = \"vswitch\"\n{network}\n[guest.a]\n{guest}\n\
+             device = [{{ network = \"lan\" }}]\n[guest.b]\ndevice = [{{ network = \"lan\" }}]\n"
+        )
+    };
+    let topology = Topology::parse(&text("netdev_max_backlog = 2500", "netdev_max_backlog = 1000")).unwrap();
+    let packets = ["lan", "a", "b"].map(|name| topology.guests[&name.parse().unwrap()].devices[0].netdev_max_backlog);
+    assert_eq!(packets, [2_500, 1_000, 256]);
+    for value in ["0", "16385"] {
+        let setting = format!("netdev_max_backlog = {value}");
+        for text in [text(&setting, ""), text("", &setting)] {
+            let error = Topology::parse(&text).unwrap_err().to_string();
+            assert!(error.contains(&format!("{setting} is outside the range 1 to 16384")), "{error}");
+        }
+    }
+    let error =
+        Topology::parse(&text("", "").replace("vswitch\"", "hipersockets\"\nnetdev_max_backlog = 9")).unwrap_err();
+    assert!(error.to_string().contains("netdev_max_backlog"), "{error}");
+}
+
+#[test]
 fn settings_of_tcp_are_read_as_the_text_that_linux_has_for_guests_and_prefixes() {
     let text = FIGURE_1
         .replace(

@@ -42,7 +42,11 @@ struct Fixture {
 
 impl Fixture {
     fn new(backpressure: Ticks) -> Self {
-        let topology = Topology::parse(NETWORKS).unwrap();
+        Self::of(NETWORKS, backpressure)
+    }
+
+    fn of(networks: &str, backpressure: Ticks) -> Self {
+        let topology = Topology::parse(networks).unwrap();
         let mut router = Guest::new(&topology, "router");
         let mut link = |pair, network, name| {
             let member = Guest::new(&topology, name).member(network);
@@ -114,6 +118,18 @@ fn a_partner_that_frees_no_buffer_in_time_causes_no_back_pressure_until_it_does(
     assert_eq!(fixture.send(OTHER, 10), 10);
     assert_eq!(Fixture::take(&mut fixture.router, &mut fixture.other), 10);
     assert_eq!(Fixture::take(&mut fixture.router, &mut fixture.slow), 60 + RING_PACKETS);
+}
+
+#[test]
+fn a_router_keeps_as_many_packets_for_a_partner_as_netdev_max_backlog_says() {
+    for (setting, kept) in [("netdev_max_backlog = 10", 3), ("netdev_max_backlog = 100", 32), ("", 60)] {
+        let networks = NETWORKS.replace("forwarding = true", &format!("forwarding = true\n{setting}"));
+        let mut fixture = Fixture::of(&networks, Ticks(0));
+        // Each packet of the setting has room for 16 KB.
+        assert_eq!(fixture.send(SLOW, RING_PACKETS + 60), RING_PACKETS + 60, "the router takes all packets");
+        let arrived = Fixture::take(&mut fixture.router, &mut fixture.slow);
+        assert_eq!(arrived, RING_PACKETS + kept, "{setting}: others than those in the ring and in the queue are lost");
+    }
 }
 
 #[test]

@@ -185,6 +185,7 @@ impl World {
             direct: false,
             buffer_count: 8,
             full: siga_model::topology::Full::Drop,
+            netdev_max_backlog: 256,
             features: siga_model::features::DriverFeatures::default(),
             idle_seconds: 60,
             mac: None,
