@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use crate::limited::{self, End};
-use crate::{command, deny, instructions, rfc, ring, schema, tidy, vm};
+use crate::{advice, command, deny, instructions, rfc, ring, schema, tidy, vm};
 
 /// The test command if README.md does not exist.
 const TEST: &str = "cargo test --workspace";
@@ -75,6 +75,7 @@ fn steps(test: &str) -> Vec<Step> {
         task("tidy", |root| tidy::run(root).map(|()| None)),
         task("schema --check", |root| schema::run(root, true).map(|()| None)),
         task("rfc --check", |root| rfc::check(root).map(|()| None)),
+        task("advice --check", |root| advice::check(root).map(|()| None)),
         command(test, None),
         // The next two steps take minutes. They use the test programs that the step above has built.
         command("cargo test --workspace --test dialogue -- --ignored --nocapture", None),
@@ -194,7 +195,7 @@ mod tests {
     fn the_fallback_and_the_steps_are_commands_of_this_workspace() {
         let root = tempfile::tempdir().unwrap();
         let names: Vec<String> = steps(&test_command(root.path()).unwrap()).into_iter().map(|step| step.name).collect();
-        assert_eq!(names.len(), 17);
+        assert_eq!(names.len(), 18);
         assert!(names.contains(&DIFFERENTIAL.to_owned()), "{names:?}");
         assert!(names.contains(&PACKETS.to_owned()), "{names:?}");
         assert!(names.contains(&IN_MACHINE.to_owned()), "{names:?}");

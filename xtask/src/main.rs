@@ -4,6 +4,7 @@
 //! command, or 3 if the machine fails. Tasks run cargo and git as commands. They write only below `target/`, except tasks and options that update a file of the source tree (`--update`,
 //! `--write`, `--accept`, `--keep`, `schema`). `bench-drivers` needs root. Other tasks report what they can only do as root.
 
+mod advice;
 mod bench;
 mod ci;
 mod command;
@@ -95,6 +96,8 @@ enum Task {
     /// Print each requirement of the implemented RFCs with its code and test, or the reason why siga does not fulfil
     /// it
     Rfc(rfc::Options),
+    /// Write docs/advice.md: recommendations about networks, and whether the results of plans support them
+    Advice(advice::Options),
     /// Search for inputs that break a promise (fuzzing; needs a C++ compiler)
     Fuzz(fuzz::Options),
     /// Count the CPU instructions for a forwarded frame and for a request with its response, and compare them with
@@ -163,6 +166,7 @@ fn main() -> ExitCode {
             bench::network::run(root, &options)
         }
         Task::BenchDrivers { rounds, seconds, only } => bench::drivers::run(root, rounds, seconds, &only),
+        Task::Advice(options) => advice::run(root, &options),
         Task::Rfc(options) => rfc::run(root, &options),
         Task::Fuzz(options) => fuzz::run(root, &options),
         Task::Instructions { update } => instructions::run(root, update),

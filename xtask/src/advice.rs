@@ -1,0 +1,109 @@
+//! The page of advice: recommendations about networks, and whether they hold on siga's networks.
+//!
+//! `advice/items.toml` has the recommendations. Each names the findings of a plan that decide it, or says why siga cannot decide it. The
+//! results are in `docs/advice/PLAN.json`, one file for each plan that was measured. `--take RUN` writes such a file from a run. A
+//! recommendation whose plan has no results, or not those of its findings, is *not measured yet*.
+
+mod items;
+mod page;
+mod results;
+
+use std::path::{Path, PathBuf};
+
+use self::items::{Basis, Section};
+use self::results::Results;
+use crate::command;
+use crate::tidy::{self, Problem};
+
+/// The page for readers, which this task writes.
+const PAGE_PATH: &str = "docs/advice.md";
+/// The recommendations.
+const ITEMS_PATH: &str = "xtask/src/advice/items.toml";
+/// The folder with the results of plans.
+const RESULTS_PATH: &str = "docs/advice";
+/// The command that prints a run as JSON, if the user names no program.
+const SHOW: &str = "cargo run --quiet --release --package siga -- show";
+
+/// The options of `cargo xtask advice`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Directory of a run of a plan: write the run's findings into docs/advice, then the page
+    #[arg(long, conflicts_with = "check")]
+    take: Option<PathBuf>,
+    /// Program with which --take reads the run. Default: this source tree, built with --release
+    #[arg(long, requires = "take")]
+    siga: Option<PathBuf>,
+    /// Check the recommendations, the results and the page, without writing anything
+    #[arg(long)]
+    check: bool,
+}
+
+/// Writes the page, or compares it with its data. Returns an error if the data contradicts the plans.
+pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
+    if let Some(run) = &options.take {
+        let mut show = match &options.siga {
+            Some(program) => {
+                let mut show = std::process::Command::new(program);
+                show.arg("show");
+                show
+            }
+            None => command::command(root, SHOW),
+        };
+        show.arg(run).args(["--format", "json"]);
+        let (plan, text) = results::reduced(&command::output(show)?)?;
+        let path = root.join(RESULTS_PATH).join(format!("{plan}.json"));
+        std::fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    }
+    let Data { sections, results, problems } = look(root)?;
+    let written = page::markdown(&sections, &results);
+    let path = root.join(PAGE_PATH);
+    if !options.check {
+        std::fs::write(&path, &written).map_err(|error| format!("cannot write {PAGE_PATH}: {error}"))?;
+    } else if std::fs::read_to_string(&path).ok().as_ref() != Some(&written) {
+        tidy::conclude("advice", &problems)?;
+        return Err(format!("{PAGE_PATH} does not match its data; write the page with `cargo xtask advice`"));
+    }
+    tidy::conclude("advice", &problems)
+}
+
+/// Compares the page with its data, as `cargo xtask ci` does.
+pub(crate) fn check(root: &Path) -> Result<(), String> {
+    run(root, &Options { take: None, siga: None, check: true })
+}
+
+/// The recommendations, the results, and all contradictions between them and the plans.
+#[derive(Debug)]
+struct Data {
+    sections: Vec<Section>,
+    results: Vec<Results>,
+    problems: Vec<Problem>,
+}
+
+/// Reads the data of the page.
+fn look(root: &Path) -> Result<Data, String> {
+    let read =
+        |path: &Path| std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()));
+    let sections = items::read(&read(&root.join(ITEMS_PATH))?)?;
+    let results = results::all(&root.join(RESULTS_PATH))?;
+    let mut plans = items::Plans::new(|name| read(&root.join("plans").join(format!("{name}.toml"))).ok());
+    let mut problems = Vec::new();
+    for advice in sections.iter().flat_map(|section| &section.advice) {
+        let Basis::Findings { plan, findings } = &advice.basis else { continue };
+        let missing = findings.iter().filter(|finding| !plans.has(plan, finding));
+        problems.extend(missing.map(|finding| {
+            let what = format!("`{}` names finding {finding} of plan {plan}, which does not exist", advice.says);
+            Problem::new(ITEMS_PATH, what)
+        }));
+    }
+    for result in &results {
+        let missing = result.findings.iter().filter(|finding| !plans.has(&result.plan, &finding.id));
+        problems.extend(missing.map(|finding| {
+            let what = format!("plan {} has no finding {}; measure the plan again", result.plan, finding.id);
+            Problem::new(format!("{RESULTS_PATH}/{}.json", result.plan), what)
+        }));
+    }
+    Ok(Data { sections, results, problems })
+}
+
+#[cfg(test)]
+mod tests;
