@@ -7,6 +7,7 @@
 pub(crate) mod command;
 mod ends;
 mod fixture;
+mod neighbours;
 pub(crate) mod prepare;
 mod reach;
 mod reading;

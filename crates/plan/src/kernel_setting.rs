@@ -1,4 +1,5 @@
-//! Checks names and values that siga passes to the kernel: congestion controls and sysctls.
+//! Checks names and values that siga passes to the kernel: congestion controls and sysctls. Guests of siga's own networks have some of
+//! the sysctls, too.
 
 use crate::limits;
 use siga_model::error::{Error, Result};
@@ -18,6 +19,29 @@ pub fn check_congestion(name: &str) -> Result<()> {
     }
     Err(Error::usage(format!("`{}` is not a congestion control algorithm", name.escape_debug()))
         .hint("/proc/sys/net/ipv4/tcp_available_congestion_control lists the algorithms of this host"))
+}
+
+/// The sysctl that limits the packets that wait in a guest or switch for one partner.
+const BACKLOG: &str = "net.core.netdev_max_backlog";
+
+/// A setting that guests of siga's own networks have, under the name of a sysctl.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GuestSetting<'a> {
+    /// A setting of the table `tcp` of a guest, by its name there. The stack decides whether it has this setting.
+    Tcp(&'a str),
+    /// The key `netdev_max_backlog` of guests and of networks with a switch.
+    Backlog,
+}
+
+impl<'a> GuestSetting<'a> {
+    /// Returns the setting of guests that a sysctl stands for, or `None` if guests do not have it.
+    pub fn of(sysctl: &'a str) -> Option<Self> {
+        if sysctl == BACKLOG {
+            return Some(Self::Backlog);
+        }
+        let name = sysctl.strip_prefix("net.ipv4.").filter(|name| name.starts_with("tcp_") && !name.contains('.'))?;
+        Some(Self::Tcp(name))
+    }
 }
 
 /// Checks that `name` is a sysctl of a network namespace. The name becomes a path below /proc/sys.
@@ -45,6 +69,10 @@ pub fn check_sysctl(name: &str, value: &str) -> Result<()> {
     if value.trim().is_empty() || !is_line {
         return Err(Error::usage(format!("`{}` is not a value for sysctl {name}", value.escape_debug()))
             .hint(format!("write a single line of at most {} bytes", limits::SYSCTL_BYTES_MAX)));
+    }
+    if name == BACKLOG && value.parse::<u32>().is_err() {
+        return Err(Error::usage(format!("`{}` is not a value for sysctl {name}", value.escape_debug()))
+            .hint("write a number of packets, such as 2500"));
     }
     Ok(())
 }

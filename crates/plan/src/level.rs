@@ -25,7 +25,7 @@ use siga_model::error::{Error, Result};
 use siga_model::features::DriverFeatures;
 use siga_model::link::Link;
 use siga_model::notice;
-use siga_model::topology::Full;
+use siga_model::topology::{Full, Queueing};
 use siga_model::waiting::Waiting;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -94,8 +94,9 @@ pub struct Level {
     /// What is changed about commands.
     #[serde(default, skip_serializing_if = "CommandLevel::is_empty")]
     pub command: CommandLevel,
-    /// Sysctls set in every namespace of the path, by dotted name ("net.ipv4.tcp_rmem"). A command gets its own network namespace, which
-    /// has the loopback interface only. Needs root.
+    /// Sysctls set in every namespace of the path, by dotted name ("net.ipv4.tcp_rmem"). Guests of siga's own networks have some of them:
+    /// `net.ipv4.tcp_*` and `net.core.netdev_max_backlog`. A command gets its own network namespace, which has the loopback interface only.
+    /// Needs root, except for siga's own networks.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sysctl: BTreeMap<String, String>,
 }
@@ -119,6 +120,16 @@ pub struct Guests {
     /// Buffers of each ring; `None`: as many as devices have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub buffer_count: Option<u16>,
+    /// Which output queue of their OSA-Express adapters client and server use for a frame: `no_prio_queueing`, `no_prio_queueing:0` to
+    /// `no_prio_queueing:3`, `prio_queueing_prec`, `prio_queueing_tos` or `prio_queueing_skb`; `None`: queue 2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
+    pub priority_queueing: Option<Queueing>,
+    /// Two more guests share the OSA-Express adapters of client and server, and exchange transactions that take four fifths of a wire of
+    /// 1 Gbit/s. The value says which output queue they use, in the words of `priority_queueing`; `None`: no such guests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
+    pub neighbour: Option<Queueing>,
     /// The driver features of the networks.
     #[cfg_attr(feature = "schema", schemars(with = "BTreeMap<String, bool>"))]
     #[serde(rename = "driver")]

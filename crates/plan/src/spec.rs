@@ -1,15 +1,16 @@
 //! Specifications of paths: what siga has to build for a cell. They are checked before anything is built.
 
-use crate::kernel_setting::{check_congestion, check_sysctl};
+use crate::kernel_setting::{GuestSetting, check_congestion, check_sysctl};
 use crate::level::frame::Frame;
 use crate::level::{Guests, Level};
 use crate::path::PathKind;
-use crate::path::guest::{Attach, GuestPath, Medium, NAMES};
+use crate::path::guest::{Attach, GuestPath, Medium, NAMES, NEIGHBOURS};
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
 use siga_model::limits::{APPLICATIONS_DEFAULT, APPLICATIONS_MAX, ARENA_BYTES_DEFAULT};
 use siga_model::link::Link;
 use siga_model::waiting::Waiting;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -78,7 +79,7 @@ impl GuestPath {
         let of_kernel: Vec<_> = level
             .settings()
             .into_iter()
-            .filter(|name| !matches!(*name, "mtu" | "congestion" | "guests" | "link" | "build"))
+            .filter(|name| !matches!(*name, "mtu" | "congestion" | "guests" | "link" | "build" | "sysctl"))
             .collect();
         if !of_kernel.is_empty() {
             return Some(format!(
@@ -107,7 +108,49 @@ impl GuestPath {
                 frame.name()
             ));
         }
-        level.foreign_congestion()
+        self.lacks_sysctl(level).or_else(|| self.lacks_cards(level)).or_else(|| level.foreign_congestion())
+    }
+
+    /// Returns why the path has no place for the level's settings of OSA-Express adapters, or `None` if it has.
+    fn lacks_cards(self, level: &Level) -> Option<String> {
+        let (name, guests) = (&level.name, level.guests?);
+        if guests.priority_queueing.is_some() && !self.medium.has_cards() {
+            return Some(format!(
+                "level {name} sets `priority_queueing`, but path {self} has no OSA-Express adapters; use a path such as qdio-1gbe"
+            ));
+        }
+        let takes = matches!(self.medium, Medium::Qdio1000BaseT | Medium::Qdio1Gbe);
+        let takes = takes && !self.routed && self.attach == Attach::Embedded;
+        (guests.neighbour.is_some() && !takes).then(|| {
+            format!(
+                "level {name} sets `neighbour`, which only the paths qdio-1gbe and qdio-1000base-t have, because its traffic is made for \
+                 their wires"
+            )
+        })
+    }
+
+    /// Returns why guests of this path do not have every sysctl of the level, or `None` if they do.
+    fn lacks_sysctl(self, level: &Level) -> Option<String> {
+        let name = &level.name;
+        let foreign: Vec<_> = level.sysctl.keys().filter(|name| GuestSetting::of(name).is_none()).cloned().collect();
+        if !foreign.is_empty() {
+            return Some(format!(
+                "level {name} sets kernel settings ({}), but path {self} uses siga's own network",
+                foreign.join(", ")
+            ));
+        }
+        if !level.sysctl.is_empty() && self.attach.in_namespaces() != [false, false] {
+            return Some(format!(
+                "level {name} sets sysctls, but an end of path {self} uses the kernel's stack, for which siga cannot set them there"
+            ));
+        }
+        let waits = self.routed || self.medium.is_switched();
+        let backlog = level.sysctl.keys().any(|name| GuestSetting::of(name) == Some(GuestSetting::Backlog));
+        (backlog && !waits).then(|| {
+            format!(
+                "level {name} sets net.core.netdev_max_backlog, but path {self} has no router and no switch in which packets wait"
+            )
+        })
     }
 }
 
@@ -205,6 +248,9 @@ pub struct GuestSpec {
     pub guests: Guests,
     /// Modelled link between the server and its network, in both directions.
     pub link: Option<Link>,
+    /// Sysctls of the level, by dotted name. Each is a setting of guests.
+    #[serde(default)]
+    pub sysctl: BTreeMap<String, String>,
     /// Number of applications of each end that use the stack of a guest: one, or one for each pair.
     #[serde(default = "one")]
     pub applications: u32,
@@ -253,8 +299,12 @@ impl GuestSpec {
         }
         // The switch of a network waits as the guests do.
         let waiting = format!("waiting = \"{}\"", self.guests.wait(self.wait).name());
-        let of_switch = if self.path.medium.is_switched() { waiting.as_str() } else { "" };
+        let of_switch = format!("{waiting}\n{}", self.backlog());
+        let of_switch = if self.path.medium.is_switched() { of_switch.as_str() } else { "" };
         let _ = writeln!(text, "[network.lan]\n{medium}\n{of_switch}");
+        if self.guests.neighbour.is_some() {
+            [NAMES[0], NAMES[2]].iter().for_each(|name| self.card(&mut text, name));
+        }
         let [client, router, server] = NAMES;
         let end = match self.path.attach {
             Attach::Embedded | Attach::Mixed | Attach::Netns => "external = true",
@@ -284,6 +334,10 @@ impl GuestSpec {
             end(&mut text, client, of_client, ("lan", 1, 1), &[]);
             end(&mut text, server, of_server, ("lan", 1, 2), &[]);
         }
+        if self.guests.neighbour.is_some() {
+            end(&mut text, NEIGHBOURS[0], false, ("lan", 1, 4), &[]);
+            end(&mut text, NEIGHBOURS[1], false, ("lan", 1, 5), &[]);
+        }
         text
     }
 
@@ -303,10 +357,43 @@ impl GuestSpec {
         }
     }
 
+    /// Returns the key of guests and switches that limits the packets that wait in them, if the level sets it.
+    fn backlog(&self) -> String {
+        let set = self.sysctl.iter().find(|(name, _)| GuestSetting::of(name) == Some(GuestSetting::Backlog));
+        let packets = set.and_then(|(_, value)| value.trim().parse::<u32>().ok());
+        packets.map(|packets| format!("netdev_max_backlog = {packets}")).unwrap_or_default()
+    }
+
     /// Adds the modelled link to the server's device or port.
     fn link(&self, text: &mut String, name: &str) {
         if let Some(link) = self.link.as_ref().filter(|_| name == NAMES[2]) {
             let _ = writeln!(text, "link = \"{link}\"");
+        }
+    }
+
+    /// Returns the address that the second pair's server listens on.
+    pub fn neighbour_address(&self) -> IpAddr {
+        address(self.ipv6, 1, 5)
+    }
+
+    /// Adds the card of an end, which a neighbour shares, to the topology. It has the name of the guest.
+    fn card(&self, text: &mut String, name: &str) {
+        let _ = writeln!(text, "[[network.lan.card]]\nname = \"{name}\"");
+        self.link(text, name);
+    }
+
+    /// Adds the output queue of a guest's device, and the card that it shares.
+    fn queue(&self, text: &mut String, name: &str) {
+        let place = NEIGHBOURS.iter().position(|neighbour| *neighbour == name);
+        let own = if place.is_some() { self.guests.neighbour } else { self.guests.priority_queueing };
+        if let Some(queueing) = own {
+            let _ = writeln!(text, "priority_queueing = \"{queueing}\"");
+        }
+        if self.guests.neighbour.is_some() {
+            let card = place.map_or(name, |place| [NAMES[0], NAMES[2]][place]);
+            let _ = writeln!(text, "card = \"{card}\"");
+        } else {
+            self.link(text, name);
         }
     }
 
@@ -316,7 +403,12 @@ impl GuestSpec {
         let waiting = self.guests.wait(self.wait).name();
         let full = self.guests.full.name();
         let bits = if self.ipv6 { 64 } else { 24 };
-        let _ = writeln!(text, "[guest.{name}]\n{kind}\nwaiting = \"{waiting}\"");
+        let _ = writeln!(text, "[guest.{name}]\n{kind}\nwaiting = \"{waiting}\"\n{}", self.backlog());
+        for (sysctl, value) in &self.sysctl {
+            if let Some(GuestSetting::Tcp(setting)) = GuestSetting::of(sysctl) {
+                let _ = writeln!(text, "tcp.{setting} = {}", toml::Value::String(value.clone()));
+            }
+        }
         for &(network, number, host) in devices {
             let own = address(self.ipv6, number, host);
             let _ = writeln!(
@@ -327,7 +419,7 @@ impl GuestSpec {
             if let Some(buffers) = self.guests.buffer_count {
                 let _ = writeln!(text, "buffer_count = {buffers}");
             }
-            self.link(text, name);
+            self.queue(text, name);
         }
         for &(to, number, host) in routes {
             let (to, via) = (address(self.ipv6, to, 0), address(self.ipv6, number, host));
@@ -346,117 +438,4 @@ pub fn address(ipv6: bool, network: u8, host: u8) -> IpAddr {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::qdisc::Qdisc;
-    use siga_model::topology::Topology;
-
-    fn check(change: impl FnOnce(&mut PathSpec)) -> Result<()> {
-        let mut spec = PathSpec { kind: PathKind::Veth, mtu: None, ipv6: false, level: Level::plain() };
-        change(&mut spec);
-        spec.check()
-    }
-
-    fn check_sysctl(name: &str, value: &str) -> Result<()> {
-        check(|spec| spec.level.sysctl = [(name.to_owned(), value.to_owned())].into())
-    }
-
-    #[test]
-    fn a_spec_without_mtu_has_its_types_frames() {
-        let spec = |kind| PathSpec { kind, mtu: None, ipv6: false, level: Level::plain() };
-        assert_eq!(spec(PathKind::Loopback).frame_mtu(), Some(65_536));
-        assert_eq!(spec(PathKind::Unix).frame_mtu(), None);
-    }
-
-    #[test]
-    fn unix_takes_neither_mtu_nor_ipv6() {
-        assert!(check(|spec| spec.kind = PathKind::Unix).is_ok());
-        assert!(check(|spec| (spec.kind, spec.mtu) = (PathKind::Unix, Some(1_500))).is_err());
-        assert!(check(|spec| (spec.kind, spec.ipv6) = (PathKind::Unix, true)).is_err());
-    }
-
-    #[test]
-    fn a_spec_has_the_mtu_of_its_level_and_no_other() {
-        let level = || Level { mtu: Some(8_992), ..Level::plain() };
-        let spec = PathSpec { kind: PathKind::Veth, mtu: None, ipv6: false, level: level() };
-        assert_eq!(spec.frame_mtu(), Some(8_992));
-        assert!(check(|spec| (spec.mtu, spec.level) = (Some(8_992), level())).is_ok());
-        assert!(check(|spec| (spec.mtu, spec.level) = (Some(1_500), level())).is_err());
-        assert!(check(|spec| spec.level.mtu = Some(65_536)).is_err());
-    }
-
-    #[test]
-    fn a_path_refuses_a_level_that_it_cannot_have() {
-        let ruleset = || Level { nftables: Some("flush ruleset".into()), ..Level::plain() };
-        let jumbo = || Level { mtu: Some(8_992), ..Level::plain() };
-        let queued = || Level { qdisc: Some(Qdisc::Fq), ..Level::plain() };
-        for kind in PathKind::ALL {
-            let filters = !matches!(kind, PathKind::Unix | PathKind::SmcLoopback | PathKind::Sockmap);
-            assert_eq!(check(|spec| (spec.kind, spec.level) = (kind, ruleset())).is_ok(), filters, "{kind}");
-            assert_eq!(check(|spec| (spec.kind, spec.level) = (kind, queued())).is_ok(), filters, "{kind}");
-            assert_eq!(
-                check(|spec| (spec.kind, spec.level) = (kind, jumbo())).is_ok(),
-                !matches!(kind, PathKind::Unix | PathKind::SmcLoopback),
-                "{kind}"
-            );
-        }
-    }
-
-    #[test]
-    fn sysctl_names_cannot_leave_the_network_part() {
-        assert!(check_sysctl("net.ipv4.conf.siga-c.rp_filter", "1").is_ok());
-        for name in ["kernel.panic", "net", "net.", "net..ipv4", "net.ipv4/../../kernel/panic", "net.ipv4.tcp_rmem\n"] {
-            let error = check_sysctl(name, "1").unwrap_err();
-            assert_eq!(error.kind(), siga_model::error::ErrorKind::Usage, "{name}");
-        }
-    }
-
-    #[test]
-    fn sysctl_values_are_one_line() {
-        assert!(check_sysctl("net.ipv4.tcp_rmem", "4096\t65536 1000000").is_ok());
-        assert!(check_sysctl("net.ipv4.tcp_sack", "").is_err());
-        assert!(check_sysctl("net.ipv4.tcp_sack", "1\n0").is_err());
-    }
-
-    #[test]
-    fn congestion_control_is_chosen_by_its_own_setting() {
-        let error = check_sysctl("net.ipv4.tcp_congestion_control", "reno").unwrap_err();
-        assert!(error.to_string().contains("congestion = "), "{error}");
-        assert!(check(|spec| spec.level.congestion = Some("reno".into())).is_ok());
-        for name in ["", "two words", "longer-than-the-kernel-takes"] {
-            assert!(check(|spec| spec.level.congestion = Some(name.into())).is_err(), "{name}");
-        }
-    }
-
-    #[test]
-    fn every_path_has_a_topology_that_holds_at_each_end_of_its_range() {
-        for path in GuestPath::ALL {
-            assert_eq!(path.name().parse::<GuestPath>().unwrap(), path);
-            for ipv6 in [false, true] {
-                if ipv6 && path.medium.carries_only_v4() {
-                    continue;
-                }
-                let (least, most) = path.mtu_range(ipv6);
-                assert!((least..=most).contains(&path.mtu_default()));
-                for mtu in [least, 1_500, most] {
-                    let link = path.medium.takes_links().then(|| "latency=1ms".parse().unwrap());
-                    let (wait, guests) = (Waiting::Poll, Guests::default());
-                    let spec = GuestSpec { path, mtu: mtu.min(57_344), ipv6, wait, guests, link, applications: 1 };
-                    let links = spec.topology().matches("link = \"latency=1ms\"").count();
-                    assert_eq!(links, usize::from(spec.link.is_some()), "only the server has a link");
-                    let topology = Topology::parse(&spec.topology()).unwrap();
-                    assert!(topology.guests.values().all(|guest| guest.waiting == Waiting::Poll), "also switches");
-                    let guests: Vec<_> = topology.guests.values().filter(|guest| !guest.is_switch).collect();
-                    let switches = topology.networks.values().filter_map(|network| network.switch.as_ref());
-                    let ports: Vec<_> = switches.flat_map(|switch| &switch.ports).collect();
-                    assert_eq!(guests.len() + ports.len(), if path.routed { 3 } else { 2 });
-                    assert!(ports.iter().all(|port| u32::from(port.mtu) == spec.mtu && port.addresses.len() == 1));
-                    let inside = path.attach.in_namespaces().into_iter().filter(|inside| *inside).count();
-                    assert_eq!(ports.len(), inside);
-                    let external = guests.iter().filter(|guest| guest.external).count();
-                    assert_eq!(external, if path.attach == Attach::Iucv { 0 } else { 2 - inside });
-                }
-            }
-        }
-    }
-}
+mod tests;

@@ -52,13 +52,16 @@ Workloads:  rr-1-1, rr-200-1000, rr-200-32k, crr-64-8k, strg-20m, strp-20m, strb
 Levels:     plain, aa, bigtcp, gro-on, gro-off, reno, cubic, bbr, mtu-1500, mtu-8992,
             nft-100-rules, conntrack, netem, fq, bbr-fq, io-uring, threaded-napi,
             420, 430, frame-16k, frame-24k, frame-40k, frame-64k, buffers-16, buffers-128,
-            vmesa-2.4.0, zvm-3.1.0 (only for siga's own networks), link-200m, link-400m (only for commands),
+            osa-buffers-16, osa-buffers-128, packets-1492, packets-8992, window-16k, window-32k,
+            window-64k, window-128k, window-large, backlog-1000, backlog-2500, beside-queue-2,
+            beside-queue-0, own-queue-0, vmesa-2.4.0, zvm-3.1.0 (only for siga's own networks), link-200m, link-400m (only for commands),
             or a TOML file, or a file with nft rules (.nft).
             With a modelled link (only in plans): link:SETTINGS or LEVEL@link:SETTINGS
             With another build of siga (only in plans): build:BUILD or LEVEL@build:BUILD
 Places:     local, netns:NAME (a network namespace), pid:PID (a container), ssh:[USER@]HOST
             (for --client, --server and --on)
-Plans:      default, ablation, buffers, frames, guests, hop, linux2009, mtu, paths, vctc-copy,
+Plans:      default, ablation, backlog, buffers, buffers-osa, checksums, firewall, frames, guests,
+            hop, linux2009, mtu, mtu-by-size, packing, paths, priority-queues, vctc-copy, windows,
             zvm430,
             for commands: compilers, compressors, disk, fileserver, java, jmh, oltp, oltp-exec,
             programs, telco,
@@ -397,12 +400,15 @@ impl Axes {
         }
     }
 
-    /// Drops the findings of a plan if an option replaces the levels, workloads or numbers of pairs that they are about.
+    /// Drops the findings of a plan if an option replaces the levels, workloads, numbers of pairs, paths or MTUs that they are about.
     fn drop_findings(&self, plan: &mut Plan) {
         let some_cells = !self.run_id.is_empty() || !self.table.is_empty();
         if some_cells || self.workload.is_some() || self.clients.is_some() || self.level.is_some() {
             plan.finding.clear();
         }
+        let paths = self.path.is_some() || [&self.topology, &self.network, &self.client].iter().any(|it| it.is_some());
+        plan.finding
+            .retain(|finding| (finding.paths.is_empty() || !paths) && (finding.mtus.is_empty() || self.mtu.is_none()));
     }
 
     /// Keeps only the cells that run identifiers name, if there are any.

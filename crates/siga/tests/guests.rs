@@ -377,6 +377,55 @@ fn the_default_plan_compares_the_network_of_siga_with_that_of_the_kernel() {
 }
 
 #[test]
+fn guests_have_the_sysctls_of_a_level() {
+    let bench = Bench::new();
+    let level = "name = \"small\"\n[sysctl]\n\"net.ipv4.tcp_rmem\" = \"4096 8192 8192\"\n\"net.core.netdev_max_backlog\" = \"2500\"\n";
+    fs::write(bench.path("small.toml"), level).unwrap();
+    measure(&bench, "--path hipersockets-routed --workload strg:20/1m --level plain,small.toml --clients 1");
+    let bytes_per_frame = |level: &str| {
+        let trial = bench.trials().into_iter().find(|trial| trial["cell"]["level"] == level).unwrap();
+        let frames = trial["devices"]["tcpip3/lan frames_sent"].as_f64().unwrap();
+        trial["client"]["received"].as_f64().unwrap() / frames
+    };
+    let (plain, small) = (bytes_per_frame("plain"), bytes_per_frame("small"));
+    assert!(plain > 8_192.0 && small <= 8_192.0, "no frame is larger than the receiver's window: {plain} {small}");
+    for record in bench.lines("paths.jsonl") {
+        let record: Value = serde_json::from_str(&record).unwrap();
+        let has = record["cell"]["level"] == "small";
+        for guest in ["tcpip1", "tcpip2", "tcpip3"] {
+            let value = &record["sysctls"][format!("{guest} net.ipv4.tcp_rmem")];
+            assert_eq!(*value == "4096 8192 8192", has, "{record:#}");
+        }
+    }
+    fs::write(bench.path("order.toml"), "name = \"order\"\n[sysctl]\n\"net.ipv4.tcp_wmem\" = \"4096 9000 8000\"\n")
+        .unwrap();
+    let order = bench.run("run --path hipersockets --workload rr-1-1 --level order.toml --trials 1 --seconds 0.1");
+    assert!(order.err.contains("tcp_wmem: the default size 9000 is larger than the largest size 8000"), "{order}");
+}
+
+#[test]
+fn traffic_in_output_queue_0_of_a_shared_card_comes_first() {
+    let bench = Bench::new();
+    let levels = "beside-queue-0,own-queue-0";
+    let mut ratios = Vec::new();
+    // Other load on the host can keep the neighbours from sending.
+    for _ in 0..5 {
+        measure(&bench, &format!("--path qdio-1gbe --mtu 8992 --workload strg:20/1m --clients 1 --level {levels}"));
+        let trials = bench.trials();
+        fs::remove_dir_all(bench.path("run")).unwrap();
+        let rate = |level: &str| {
+            let trial = trials.iter().find(|trial| trial["cell"]["level"] == level).unwrap();
+            trial["client"]["received"].as_f64().unwrap() / trial["elapsed_ns"].as_f64().unwrap()
+        };
+        ratios.push(rate("beside-queue-0") / rate("own-queue-0"));
+        if ratios.last().is_some_and(|ratio| *ratio < 0.7) {
+            return;
+        }
+    }
+    panic!("the neighbours take no share of the wire: {ratios:?}");
+}
+
+#[test]
 fn every_workload_crosses_at_both_levels_and_the_driver_features_are_read_back() {
     let bench = Bench::new();
     let levels = "420,430,420+packing+colocate,430-copy_once-pending";

@@ -13,6 +13,7 @@ use siga_plan::path::PathKind;
 use siga_plan::path::guest::GuestPath;
 use siga_plan::spec::{GuestSpec, PathSpec};
 use siga_results::environment::Environment;
+use std::collections::BTreeMap;
 use std::path::Path as FilePath;
 use std::process::{Command, Stdio};
 
@@ -48,6 +49,7 @@ pub(super) fn paths(progress: &mut dyn FnMut(&str)) -> Vec<Check> {
             wait: Waiting::Block,
             guests: Guests::default(),
             link: None,
+            sysctl: BTreeMap::new(),
             applications: 1,
         };
         checks.push(match Net::raise(FilePath::new("/proc/self/exe"), &spec) {

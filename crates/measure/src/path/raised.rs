@@ -23,7 +23,7 @@ use siga_model::error::{Error, Result};
 use siga_model::link::Link;
 use siga_model::name::Name;
 use siga_model::topology::PortLink;
-use siga_plan::path::guest::{Attach, NAMES};
+use siga_plan::path::guest::{Attach, NAMES, NEIGHBOURS};
 use siga_plan::plan::Plan;
 use siga_plan::spec::GuestSpec;
 use siga_results::monitor::Role as MonitoredRole;
@@ -50,6 +50,9 @@ pub struct Raised {
     pub client: Option<Secret>,
     /// The secret with which the server attaches to its guest. `None` if the server is in a network namespace.
     pub server: Option<Secret>,
+    /// The secrets with which the two guests on the cards of client and server attach, if there are such guests.
+    #[serde(default)]
+    pub neighbours: Option<[Secret; 2]>,
     /// The namespaces of client and server, if they are in namespaces.
     pub namespaces: Vec<Namespace>,
     /// Process ids of the client's guest, the router and the server's guest. `None` if a guest does not exist or has no process
@@ -102,9 +105,18 @@ pub struct Net {
     pub raised: Raised,
     /// The names of the client's guest, the router and the server's guest.
     names: [String; 3],
+    /// The sysctls of the level, as the guests have them: by guest and name. A guest that refuses one does not start.
+    pub(crate) sysctls: BTreeMap<String, String>,
     /// True for the user's own network.
     is_own: bool,
     source: Source,
+}
+
+/// Returns the sysctls of the guests of a path, by guest and name.
+fn settings(spec: &GuestSpec) -> BTreeMap<String, String> {
+    let guests = NAMES.iter().filter(|name| spec.path.routed || **name != NAMES[1]);
+    let of_guest = |guest| spec.sysctl.iter().map(move |(name, value)| (format!("{guest} {name}"), value.clone()));
+    guests.flat_map(of_guest).collect()
 }
 
 /// The process that answers requests for the counters of a network's guests.
@@ -128,7 +140,8 @@ impl Net {
         let mut holder = ChildProcess::start(holder::command(program), format!("path {}", spec.path))?;
         let request = Request::Raise { spec: spec.clone(), parent: std::process::id() };
         let raised = holder.ask(&request, RAISE_TIME_MAX)?;
-        Ok(Self { raised, names: NAMES.map(str::to_owned), is_own: false, source: Source::Holder(holder) })
+        let names = NAMES.map(str::to_owned);
+        Ok(Self { raised, names, sysctls: settings(spec), is_own: false, source: Source::Holder(holder) })
     }
 
     /// Starts the user's own network as [`Net::raise`] does, or connects to the network `up`, which is up already.
@@ -142,12 +155,13 @@ impl Net {
             let mut holder = ChildProcess::start(holder::command(program), "own network")?;
             let request = Request::RaiseOwn { network: Box::new(own.clone()), parent: std::process::id() };
             let raised = holder.ask(&request, RAISE_TIME_MAX)?;
-            return Ok(Self { raised, names, is_own: true, source: Source::Holder(holder) });
+            let sysctls = BTreeMap::new();
+            return Ok(Self { raised, names, sysctls, is_own: true, source: Source::Holder(holder) });
         };
         let mut client = Client::connect(name)?;
         let control = client.control_pid().unwrap_or(0);
         let raised = describe_own(&mut client, own, (rundir::base()?, name.clone()), control)?;
-        Ok(Self { raised, names, is_own: true, source: Source::Up(client) })
+        Ok(Self { raised, names, sysctls: BTreeMap::new(), is_own: true, source: Source::Up(client) })
     }
 
     /// Returns the names of the client's guest, the router and the server's guest.
@@ -281,11 +295,16 @@ impl Network {
         let [client_inside, server_inside] = attach.in_namespaces();
         let mut secret = |inside: bool, guest| (!inside).then(|| network.secret(guest, attach)).transpose();
         let (client, server) = (secret(client_inside, NAMES[0])?, secret(server_inside, NAMES[2])?);
+        let neighbours = match spec.guests.neighbour {
+            Some(_) => Some([network.secret(NEIGHBOURS[0], attach)?, network.secret(NEIGHBOURS[1], attach)?]),
+            None => None,
+        };
         let status = network.ask(Ask::Status { detail: false })?;
         let (guests, switches) = pids(&status);
         let raised = Raised {
             client,
             server,
+            neighbours,
             namespaces: network.join_namespaces(attach)?,
             guests,
             control: u32::try_from(network.leased.control().as_raw_nonzero().get()).unwrap_or(0),
@@ -385,6 +404,7 @@ fn describe_own(
         network,
         client: Some(client_secret),
         server: Some(server_secret),
+        neighbours: None,
         namespaces: Vec::new(),
         guests: [client_pid, None, server_pid],
         control,

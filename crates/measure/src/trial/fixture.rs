@@ -2,6 +2,7 @@
 //! agents.
 
 use super::ends::{Ends, build, choice, everywhere, existing, network, no_path, raise, raise_own};
+use super::neighbours::Neighbours;
 use super::reach::{self, End, Existing};
 use super::reading::{Reading, RunTimes, run_times};
 use super::series::Pids;
@@ -46,6 +47,8 @@ use std::time::{Duration, Instant};
 pub(super) struct Fixture {
     client: ChildProcess,
     server: ChildProcess,
+    /// The traffic of two more guests on the cards of client and server.
+    neighbours: Option<Neighbours>,
     injector: Option<CostInjector>,
     plant: Plant,
     _sockmap: Option<Sockmap>,
@@ -73,9 +76,9 @@ pub(super) enum Way {
     /// `None` until both agents have been asked for it.
     Existing(Option<Existing>),
     /// A path over the kernel's network: network namespaces that were built for this trial.
-    Kernel(BuiltPath),
+    Kernel(Box<BuiltPath>),
     /// A virtual network of siga, whose guests were started for this trial.
-    Guests(Net),
+    Guests(Box<Net>),
 }
 
 impl Way {
@@ -153,6 +156,7 @@ impl Fixture {
             lossy,
             shape: network(cell)?.shape,
             congestion,
+            neighbours: None,
         };
         if let Way::Existing(found) = &mut fixture.way {
             let mut client = End { agent: &mut fixture.client, place: &ends.client, addresses: &client_addresses };
@@ -160,6 +164,8 @@ impl Fixture {
             *found = Some(reach::find(&mut client, &mut server, choice(plan, &ends), cell.mtu)?);
         }
         fixture.connect(plan, matrix, cell, plant, &ends)?;
+        let beside = ends.neighbours.as_ref().map(|ends| Neighbours::start(ends, from, matrix.write_bytes));
+        fixture.neighbours = beside.transpose()?;
         Ok(fixture)
     }
 
@@ -337,7 +343,8 @@ impl Fixture {
             Way::Guests(net) => net.raised.pids(),
             Way::Existing(_) | Way::Kernel(_) => Vec::new(),
         };
-        of_ends.chain(of_net).collect()
+        let of_neighbours = self.neighbours.iter().flat_map(Neighbours::pids);
+        of_ends.chain(of_net).chain(of_neighbours).collect()
     }
 
     /// Returns the processes of the client's guest, of the routers, and of the server's guest.
@@ -437,7 +444,7 @@ impl Fixture {
             Way::Existing(Some(Existing { server_address, interfaces, sysctls })) => {
                 (interfaces.clone(), sysctls.clone(), BTreeMap::new(), Vec::new(), Some(*server_address))
             }
-            Way::Guests(net) => (net.raised.links.clone(), BTreeMap::new(), BTreeMap::new(), Vec::new(), None),
+            Way::Guests(net) => (net.raised.links.clone(), net.sysctls.clone(), BTreeMap::new(), Vec::new(), None),
             Way::Existing(None) => Default::default(),
         };
         for (name, counters) in read.names.iter().zip(read.guests()) {

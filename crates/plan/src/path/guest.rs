@@ -16,6 +16,9 @@ use std::str::FromStr;
 /// Names of the guests in the order client, router, server, as in z/VM's reports.
 pub const NAMES: [&str; 3] = ["tcpip1", "tcpip2", "tcpip3"];
 
+/// Names of two more guests, which share the OSA-Express adapters of client and server.
+pub const NEIGHBOURS: [&str; 2] = ["tcpip4", "tcpip5"];
+
 /// Type of the network that connects the guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -68,6 +71,11 @@ impl Medium {
     /// Returns true if the network has frames of the sizes of HiperSockets.
     pub fn has_frames(self) -> bool {
         matches!(self, Self::Hipersockets | Self::GuestlanHipers)
+    }
+
+    /// Returns true if the stations of the network have OSA-Express adapters.
+    pub fn has_cards(self) -> bool {
+        matches!(self, Self::Qdio1000BaseT | Self::Qdio1Gbe | Self::Qdio10Gbe)
     }
 
     /// Returns true if a switch connects the stations of the network.

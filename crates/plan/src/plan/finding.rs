@@ -3,6 +3,7 @@
 use super::Plan;
 use crate::limits;
 use crate::matrix::Matrix;
+use crate::route::Route;
 use crate::workload::Workload;
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
@@ -23,6 +24,12 @@ pub struct Finding {
     pub level: String,
     /// Level whose figure is the denominator, by its name in tables.
     pub base: String,
+    /// Paths that the statement is about; empty: all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<String>,
+    /// MTUs that the statement is about, in bytes; empty: all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mtus: Vec<u32>,
     /// Workloads that the statement is about; empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workloads: Vec<String>,
@@ -86,19 +93,23 @@ impl Finding {
             return Err(Error::usage("the name (`id`) or the sentence (`says`) of the finding is too long").hint(hint));
         }
         self.workloads.iter().try_for_each(|name| name.parse::<Workload>().map(drop))?;
+        self.paths.iter().try_for_each(|name| name.parse::<Route>().map(drop))?;
         let cells = |level: &str| matrix.cells.iter().any(|cell| cell.level == level && self.is_about(cell));
         match [&self.level, &self.base].into_iter().find(|level| !cells(level)) {
             Some(level) => Err(Error::usage(format!("the plan has no cell of the finding at level {level}"))
-                .hint("name levels, workloads and numbers of pairs of the plan")),
+                .hint("name levels, paths, MTUs, workloads and numbers of pairs of the plan")),
             None if self.level == self.base => Err(Error::usage("the finding compares a level with itself")),
             None => Ok(()),
         }
     }
 
-    /// Returns true if the statement is about the workload and number of pairs of this cell.
+    /// Returns true if the statement is about the path, MTU, workload and number of pairs of this cell.
     pub fn is_about(&self, cell: &crate::matrix::Cell) -> bool {
         let is_work = |name: &String| name.parse::<Workload>().is_ok_and(|workload| cell.workload == workload.into());
+        let is_path = |name: &String| name.parse::<Route>().is_ok_and(|route| cell.path == route.to_string());
         (self.workloads.is_empty() || self.workloads.iter().any(is_work))
+            && (self.paths.is_empty() || self.paths.iter().any(is_path))
+            && (self.mtus.is_empty() || cell.mtu.is_some_and(|mtu| self.mtus.contains(&mtu)))
             && (self.clients.is_empty() || self.clients.contains(&cell.clients))
     }
 }

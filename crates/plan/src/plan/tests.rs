@@ -271,9 +271,54 @@ fn each_size_of_frames_has_an_mtu_of_8_kb_less() {
         wait: Waiting::Block,
         guests: Level::load("frame-16k").unwrap().guests.unwrap(),
         link: None,
+        sysctl: BTreeMap::new(),
         applications: 1,
     };
     assert!(spec.topology().contains("type = \"hipersockets\"\nframe = \"16K\""), "{}", spec.topology());
+}
+
+#[test]
+fn a_finding_can_be_about_some_paths_and_mtus() {
+    let text = "paths = [\"vctc\", \"hipersockets\"]\nmtus = [1500, 9000]\nlevels = [\"420\", \"430\"]\n[[finding]]\nid = \"x\"\nsays = \"X.\"\n\
+        figure = \"rate\"\nlevel = \"430\"\nbase = \"420\"\nabove = 1.0\npaths = [\"hipersockets\"]\nmtus = [9000]";
+    let plan = plan(text);
+    let matrix = plan.matrix().unwrap();
+    let about: Vec<_> = matrix.cells.iter().filter(|cell| plan.finding[0].is_about(cell)).collect();
+    assert_eq!((matrix.cells.len(), about.len()), (8, 2));
+    assert!(about.iter().all(|cell| cell.path == "hipersockets" && cell.mtu == Some(9_000)));
+}
+
+#[test]
+fn every_cell_of_the_plans_about_single_settings_can_be_measured_and_belongs_to_a_finding() {
+    for name in [
+        "backlog",
+        "buffers",
+        "buffers-osa",
+        "checksums",
+        "firewall",
+        "mtu-by-size",
+        "packing",
+        "priority-queues",
+        "windows",
+    ] {
+        let plan = Plan::load(name).unwrap();
+        let matrix = plan.matrix().unwrap();
+        assert!(matrix.skipped.is_empty(), "{name}: {:?}", matrix.skipped);
+        assert!(
+            matrix.cells.len() <= 48,
+            "{name}: {} cells are too many for six rounds in the time",
+            matrix.cells.len()
+        );
+        let pairs = |finding: &Finding| {
+            let at =
+                |level: &str| matrix.cells.iter().filter(|cell| cell.level == level && finding.is_about(cell)).count();
+            (at(&finding.level), at(&finding.base))
+        };
+        for finding in &plan.finding {
+            let (level, base) = pairs(finding);
+            assert!(level > 0 && base >= level, "{name}, {}: {level} cells against {base}", finding.id);
+        }
+    }
 }
 
 #[test]
@@ -292,6 +337,12 @@ fn a_finding_that_no_cell_can_decide_is_refused() {
         ("level = \"430\"\nbase = \"reno\"\nabove = 2.0", "no cell of the finding at level reno"),
         ("level = \"430\"\nbase = \"420\"\nabove = 2.0\nclients = [7]", "no cell of the finding at level 430"),
         ("level = \"430\"\nbase = \"420\"\nabove = 2.0\nworkloads = [\"x\"]", "unknown workload"),
+        ("level = \"430\"\nbase = \"420\"\nabove = 2.0\npaths = [\"x\"]", "`x`"),
+        (
+            "level = \"430\"\nbase = \"420\"\nabove = 2.0\npaths = [\"hipersockets\"]",
+            "no cell of the finding at level 430",
+        ),
+        ("level = \"430\"\nbase = \"420\"\nabove = 2.0\nmtus = [1500]", "no cell of the finding at level 430"),
     ] {
         let error = plan(&text(finding)).matrix().unwrap_err().to_string();
         assert!(error.contains(part), "{finding}: {error}");

@@ -388,6 +388,8 @@ Number of clients                01        01     01         01        05       
             figure,
             level: "430".to_owned(),
             base: "420".to_owned(),
+            paths: Vec::new(),
+            mtus: Vec::new(),
             workloads: vec!["rr-200-1000".to_owned()],
             clients: vec![1, 10],
             above,
