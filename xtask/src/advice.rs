@@ -85,7 +85,11 @@ fn look(root: &Path) -> Result<Data, String> {
         |path: &Path| std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()));
     let sections = items::read(&read(&root.join(ITEMS_PATH))?)?;
     let results = results::all(&root.join(RESULTS_PATH))?;
-    let mut plans = items::Plans::new(|name| read(&root.join("plans").join(format!("{name}.toml"))).ok());
+    // The document of a study states findings, too.
+    let mut plans = items::Plans::new(|name| {
+        let texts = ["plans", "published"].map(|folder| read(&root.join(folder).join(format!("{name}.toml"))));
+        texts.into_iter().flatten().collect()
+    });
     let mut problems = Vec::new();
     for advice in sections.iter().flat_map(|section| &section.advice) {
         let Basis::Findings { plan, findings } = &advice.basis else { continue };

@@ -87,8 +87,8 @@ pub(super) struct Plans<F> {
     findings: BTreeMap<String, Vec<String>>,
 }
 
-impl<F: Fn(&str) -> Option<String>> Plans<F> {
-    /// `read` returns the text of a plan by its name.
+impl<F: Fn(&str) -> Vec<String>> Plans<F> {
+    /// `read` returns, by the name of a plan, the texts that have its findings.
     pub(super) fn new(read: F) -> Self {
         Self { read, findings: BTreeMap::new() }
     }
@@ -97,9 +97,9 @@ impl<F: Fn(&str) -> Option<String>> Plans<F> {
     pub(super) fn has(&mut self, plan: &str, finding: &str) -> bool {
         let read = &self.read;
         let own = self.findings.entry(plan.to_owned()).or_insert_with(|| {
-            let table: Table = read(plan).and_then(|text| text.parse().ok()).unwrap_or_default();
-            let findings = list(&table, "finding").unwrap_or_default();
-            findings.iter().filter_map(|finding| string(finding, "id").ok()).collect()
+            let tables = read(plan).into_iter().filter_map(|text| text.parse::<Table>().ok());
+            let findings = tables.flat_map(|table| list(&table, "finding").unwrap_or_default());
+            findings.filter_map(|finding| string(&finding, "id").ok()).collect()
         });
         own.iter().any(|own| own == finding)
     }

@@ -35,7 +35,9 @@ pub(super) fn reduced(report: &str) -> Result<(String, String), String> {
         return Err("a smoke run and a run on an emulated machine give no verdicts".to_owned());
     }
     let all = report["findings"].as_array().into_iter().flatten();
-    let findings: Vec<Value> = all.filter(|finding| finding["from"] == "plan").map(reduced_finding).collect();
+    let overview = report["overview"].as_array().into_iter().flatten();
+    let findings = all.filter(|finding| finding["from"] == "plan").chain(overview);
+    let findings: Vec<Value> = findings.map(reduced_finding).collect();
     if findings.is_empty() {
         return Err(format!("the run of plan {plan} has no findings of the plan"));
     }

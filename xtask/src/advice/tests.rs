@@ -3,9 +3,10 @@
 use super::*;
 use serde_json::{Value, json};
 
-const PLAN: &str = "[[finding]]\nid = \"a\"\n[[finding]]\nid = \"b\"\n";
+const PLAN: &str = "[[finding]]\nid = \"a\"\n[[finding]]\nid = \"d\"\n";
+const PUBLISHED: &str = "[[finding]]\nid = \"b\"\n";
 const ITEMS: &str = "[[section]]\ntitle = \"Buffers\"\n\
-    [[section.advice]]\nsays = \"Take 128\"\nplan = \"p\"\nfindings = [\"a\", \"b\"]\n\
+    [[section.advice]]\nsays = \"Take 128\"\nplan = \"p\"\nfindings = [\"a\", \"b\", \"d\"]\n\
     [[section.advice]]\nsays = \"Turn it off\"\nabsent = \"siga has none.\"\n\
     [[section.advice]]\nsays = \"Look\"\nfact = \"It shows 64.\"\n";
 
@@ -21,6 +22,7 @@ fn report(change: impl FnOnce(&mut Value)) -> String {
             "cpu": { "model": "X", "online": 2 } },
         "cells": [{ "trials": 7 }, { "trials": 9 }, { "skipped": "x" }],
         "findings": [finding("z", "text", "holds"), finding("a", "plan", "does not hold")],
+        "overview": [finding("b", "text", "holds")],
     });
     change(&mut report);
     report.to_string()
@@ -29,10 +31,11 @@ fn report(change: impl FnOnce(&mut Value)) -> String {
 /// A source tree with the data of this page, and the results of a run.
 fn tree() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
-    for folder in ["docs/advice", "plans", "xtask/src/advice"] {
+    for folder in ["docs/advice", "plans", "published", "xtask/src/advice"] {
         std::fs::create_dir_all(dir.path().join(folder)).unwrap();
     }
     std::fs::write(dir.path().join("plans/p.toml"), PLAN).unwrap();
+    std::fs::write(dir.path().join("published/p.toml"), PUBLISHED).unwrap();
     std::fs::write(dir.path().join(ITEMS_PATH), ITEMS).unwrap();
     let (plan, text) = results::reduced(&report(|_| ())).unwrap();
     std::fs::write(dir.path().join(format!("docs/advice/{plan}.json")), text).unwrap();
@@ -53,7 +56,7 @@ fn the_page_has_each_recommendation_with_the_verdict_of_its_findings() {
     run(tree.path(), &Options { take: None, siga: None, check: false }).unwrap();
     let page = std::fs::read_to_string(tree.path().join(PAGE_PATH)).unwrap();
     for line in [
-        "| Take 128 | plan `p` | `a`: **does not hold** (2 of 3 cases support it, 1 contradict it; ratios 0.90 to 1.20); `b`: not measured yet |",
+        "| Take 128 | plan `p` | `a`: **does not hold** (2 of 3 cases support it, 1 contradict it; ratios 0.90 to 1.20); `b`: **holds** (2 of 3 cases support it, 1 contradict it; ratios 0.90 to 1.20); `d`: not measured yet |",
         "| Turn it off | | not applicable: siga has none. |",
         "| Look | | It shows 64. |",
         "| `p` | 2026-11-28, up to 9 trials of each cell, 2 CPUs (X), Linux 6.18 |",
@@ -83,7 +86,7 @@ fn data_that_contradicts_the_plans_is_a_problem() {
             ITEMS.replace("absent = \"siga has none.\"\n", ""),
             "Buffers: `Turn it off`: needs one of the keys plan, fact, absent and open",
         ),
-        (ITEMS.replace("[\"a\", \"b\"]", "[]"), "Buffers: `Take 128`: names no `findings` of its plan"),
+        (ITEMS.replace("[\"a\", \"b\", \"d\"]", "[]"), "Buffers: `Take 128`: names no `findings` of its plan"),
     ] {
         assert_eq!(items::read(&text).unwrap_err(), error);
     }
@@ -95,7 +98,7 @@ fn only_a_run_with_verdicts_on_its_plan_becomes_a_result() {
         ((|report| report["smoke"] = true.into()) as fn(&mut Value), "a smoke run"),
         (|report| report["emulated"] = true.into(), "an emulated machine"),
         (|report| report["plan"] = "../../etc".into(), "no plan with a usual name"),
-        (|report| report["findings"] = json!([]), "has no findings of the plan"),
+        (|report| (report["findings"], report["overview"]) = (json!([]), Value::Null), "has no findings of the plan"),
     ] {
         let refused = results::reduced(&report(change)).unwrap_err();
         assert!(refused.contains(error), "{refused}");
