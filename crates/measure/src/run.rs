@@ -29,6 +29,7 @@ use crate::trial::{Bench, Measures, WITH_PROFILER, WITHOUT_PROFILER};
 use siga_model::error::{Error, ErrorKind, Result};
 use siga_plan::accounting::AccountingMethod;
 use siga_plan::matrix::{Cell, Matrix};
+use siga_plan::path::guest::{Attach, Medium};
 use siga_plan::plan::Plan;
 use siga_plan::route::Route;
 use siga_results::disturbance::Disturbance;
@@ -44,12 +45,14 @@ use std::time::{Duration, Instant};
 /// Estimated time that a trial needs in addition to warm-up and measurement: for building the path, connecting and ending. The
 /// estimate is used until trials of this run have been timed.
 const AROUND_TRIAL: Duration = Duration::from_millis(150);
-/// Estimated time in seconds to start and to end the processes of one pair, if each pair has processes of its own.
-const PAIR_PROCESSES: f64 = 0.01;
-/// Estimated time in seconds until the last data of one stream have arrived at the end of the phases of a trial, on siga's own networks.
-const STREAM_ENDS: f64 = 0.015;
+/// Estimated time in seconds to connect and to end one pair of applications of guests.
+const PAIR_AROUND: f64 = 0.015;
+/// Estimated time in seconds until the last data of one stream have arrived at the end of the phases of a trial.
+const STREAM_ENDS: f64 = 0.04;
 /// The same time on a modelled channel, which is slow.
-const STREAM_ENDS_ON_CHANNEL: f64 = 0.12;
+const STREAM_ENDS_ON_CHANNEL: f64 = 0.18;
+/// Estimated time in seconds of the check of every byte before the first trial of a cell.
+const FIRST_CHECK: f64 = 0.1;
 /// Number of failed trials after which the run measures a cell no more.
 const FAILURES_MAX: u32 = 3;
 
@@ -127,9 +130,10 @@ pub fn estimate(plan: &Plan, matrix: &Matrix) -> Extent {
     let alone = if plan.trials.is_some() { 0 } else { count(needed.alone) };
     let compared = count(matrix.cells.len()).max(1) - alone.min(count(matrix.cells.len()));
     let trial_time = trial_time(plan, &matrix.cells);
+    let checks = matrix.cells.iter().filter(|cell| !is_command(cell)).count() as f64 * FIRST_CHECK;
     let time = |rounds: u32| {
         let trials = compared.saturating_mul(rounds).saturating_add(alone * rounds.min(count(stop::TRIALS_ALONE)));
-        trial_time * trials
+        trial_time * trials + Duration::from_secs_f64(checks)
     };
     let fits = plan.budget_seconds.map_or(most, |budget| {
         let fit = (1..=most).take_while(|&rounds| time(rounds).as_secs_f64() <= budget);
@@ -180,21 +184,21 @@ fn trial_time(plan: &Plan, cells: &[Cell]) -> Duration {
     };
     let loads = plan.load.len() as f64;
     let seconds = plan.warm_up_seconds + plan.seconds * (1.0 + with + without + loads);
-    let ends = cells.iter().map(|cell| around(plan, cell)).sum::<f64>() / cells.len().max(1) as f64;
-    AROUND_TRIAL + Duration::from_secs_f64(seconds + ends)
+    let around = cells.iter().map(around).sum::<f64>() / cells.len().max(1) as f64;
+    AROUND_TRIAL + Duration::from_secs_f64(seconds + around)
 }
 
-/// Returns the estimated time in seconds that a trial of a cell needs in addition to [`AROUND_TRIAL`].
-fn around(plan: &Plan, cell: &Cell) -> f64 {
-    let pairs = f64::from(cell.clients);
-    let processes = if plan.processes { PAIR_PROCESSES * pairs } else { 0.0 };
+/// Returns the estimated time in seconds that a trial of a cell needs in addition to [`AROUND_TRIAL`]. It is large if client and server are
+/// applications of guests, and where data wait for a modelled wire or channel.
+fn around(cell: &Cell) -> f64 {
+    let Ok(Route::Guests(path)) = cell.path.parse() else { return 0.0 };
+    let is_wired = matches!(path.medium, Medium::Qdio1000BaseT | Medium::Qdio1Gbe | Medium::Qdio10Gbe | Medium::Lcs);
+    if path.attach != Attach::Iucv && !is_wired && !path.medium.has_channel() {
+        return 0.0;
+    }
     let is_stream = cell.workload.network().is_some_and(|workload| workload.is_stream());
-    let ends = match cell.path.parse() {
-        Ok(Route::Guests(path)) if is_stream && path.medium.has_channel() => STREAM_ENDS_ON_CHANNEL,
-        Ok(Route::Guests(_)) if is_stream => STREAM_ENDS,
-        Ok(_) | Err(_) => 0.0,
-    };
-    processes + ends * pairs
+    let of_stream = if path.medium.has_channel() { STREAM_ENDS_ON_CHANNEL } else { STREAM_ENDS };
+    f64::from(cell.clients) * (PAIR_AROUND + if is_stream { of_stream } else { 0.0 })
 }
 
 fn is_of_guests(cell: &Cell) -> bool {

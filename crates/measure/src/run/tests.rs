@@ -178,17 +178,21 @@ fn the_estimate_follows_trials_or_the_budget() {
 }
 
 #[test]
-fn the_estimate_counts_processes_and_the_ends_of_streams() {
-    let time = |path: &str, workload: &str, processes: bool| {
+fn the_estimate_counts_pairs_the_ends_of_streams_and_the_first_check() {
+    let time = |path: &str, workload: &str, clients: u32, trials: u32| {
         let (paths, workloads) = (vec![path.to_owned()], vec![workload.to_owned()]);
-        let plan = Plan { paths, workloads, clients: vec![10], trials: Some(10), processes, ..Plan::default() };
+        let plan = Plan { paths, workloads, clients: vec![clients], trials: Some(trials), ..Plan::default() };
         estimate(&plan, &plan.matrix().unwrap()).time.1.as_secs_f64()
     };
     let more = |one: f64, other: f64, seconds: f64| assert!((one - other - seconds).abs() < 1e-6, "{one} {other}");
-    let plain = time("hipersockets-iucv", "rr-200-1000", false);
-    more(time("hipersockets-iucv", "rr-200-1000", true), plain, 10.0 * 10.0 * PAIR_PROCESSES);
-    more(time("hipersockets-iucv", "strg-20m", false), plain, 10.0 * 10.0 * STREAM_ENDS);
-    more(time("claw-iucv", "strg-20m", false), plain, 10.0 * 10.0 * STREAM_ENDS_ON_CHANNEL);
+    let ten = |path: &str, workload: &str| time(path, workload, 10, 10);
+    let plain = ten("hipersockets-iucv", "rr-200-1000");
+    more(plain, time("hipersockets-iucv", "rr-200-1000", 1, 10), 10.0 * 9.0 * PAIR_AROUND);
+    more(ten("hipersockets-iucv", "strg-20m"), plain, 10.0 * 10.0 * STREAM_ENDS);
+    more(ten("claw-iucv", "strg-20m"), plain, 10.0 * 10.0 * STREAM_ENDS_ON_CHANNEL);
+    more(ten("qdio-1gbe", "rr-200-1000"), plain, 0.0);
+    more(ten("hipersockets", "strg-20m"), time("hipersockets", "rr-200-1000", 1, 10), 0.0);
+    more(2.0 * time("veth", "rr-1-1", 1, 1), time("veth", "rr-1-1", 1, 2), FIRST_CHECK);
 }
 
 #[test]
@@ -196,9 +200,10 @@ fn a_cell_without_comparison_drops_out_of_the_estimate_early() {
     let mut plan = Plan { paths: ["veth", "veth-routed", "loopback"].map(str::to_owned).into(), ..Plan::default() };
     let time = |plan: &Plan| estimate(plan, &plan.matrix().unwrap()).time;
     let trial = trial_time(&plan, &plan.matrix().unwrap().cells);
-    assert_eq!(time(&plan), (trial * (2 * 7 + 6), trial * (2 * 30 + 6)));
+    let checks = Duration::from_secs_f64(3.0 * FIRST_CHECK);
+    assert_eq!(time(&plan), (trial * (2 * 7 + 6) + checks, trial * (2 * 30 + 6) + checks));
     plan.trials = Some(10);
-    assert_eq!(time(&plan).0, trial * 30);
+    assert_eq!(time(&plan).0, trial * 30 + checks);
 }
 
 #[test]
