@@ -51,8 +51,10 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
         };
         show.arg(run).args(["--format", "json"]);
         let (plan, text) = results::reduced(&command::output(show)?)?;
-        let path = root.join(RESULTS_PATH).join(format!("{plan}.json"));
-        std::fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        let folder = root.join(RESULTS_PATH);
+        let path = folder.join(format!("{plan}.json"));
+        let written = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&path, text));
+        written.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     }
     let Data { sections, results, problems } = look(root)?;
     let written = page::markdown(&sections, &results);

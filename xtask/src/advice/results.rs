@@ -78,10 +78,13 @@ fn rounded(ratio: f64) -> f64 {
     (ratio * 1_000.0).round() / 1_000.0
 }
 
-/// Reads all files of results in a folder, in the order of their names.
+/// Reads all files of results in a folder, in the order of their names. A folder that does not exist has none.
 pub(super) fn all(folder: &Path) -> Result<Vec<Results>, String> {
     let unreadable = |error: std::io::Error| format!("cannot read {}: {error}", folder.display());
     let mut paths = Vec::new();
+    if !folder.exists() {
+        return Ok(Vec::new());
+    }
     for entry in std::fs::read_dir(folder).map_err(unreadable)? {
         let path = entry.map_err(unreadable)?.path();
         if path.extension().is_some_and(|it| it == "json") {

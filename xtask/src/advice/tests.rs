@@ -103,5 +103,6 @@ fn only_a_run_with_verdicts_on_its_plan_becomes_a_result() {
         let refused = results::reduced(&report(change)).unwrap_err();
         assert!(refused.contains(error), "{refused}");
     }
+    assert_eq!(results::all(Path::new("/nowhere")).unwrap(), [], "no plan was measured");
     assert!(results::reduced("no JSON").unwrap_err().starts_with("the report of the run: "));
 }
