@@ -21,6 +21,14 @@ pub const WAIT_TIME_MAX: Duration = Duration::from_millis(20);
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 /// Additional time for each worker process of an agent, in which the agent starts the process and passes an order on to it.
 pub const WORKER_TIME_MAX: Duration = Duration::from_millis(200);
+
+/// Maximum time in which an agent with `workers` worker processes must answer an order, in addition to the time that the ordered work
+/// itself takes.
+#[must_use]
+pub fn answer_time_max(workers: u32) -> Duration {
+    ANSWER_TIME_MAX + WORKER_TIME_MAX * workers
+}
+
 /// Maximum length in bytes of a line that siga accepts over the channel from another process. It limits the memory that a
 /// broken or hostile process can make siga use.
 pub const LINE_BYTES_MAX: usize = 64 << 20;

@@ -323,7 +323,7 @@ impl Bench<'_> {
         watch: Option<(Duration, Each<'_>)>,
     ) -> Result<Interval> {
         let duration_ns = seconds_to_ns(seconds);
-        let long = Duration::from_nanos(duration_ns) + limits::STALL_TIME_MAX + limits::ANSWER_TIME_MAX;
+        let long = Duration::from_nanos(duration_ns) + limits::STALL_TIME_MAX + fixture.answer_time_max;
         let server_before = fixture.quiesced.counts;
         fixture.server_does(&Order::Resume { stride })?;
         let phase = Phase { start_ns: 0, duration_ns, stride, rate };

@@ -39,7 +39,7 @@ fn a_command_keeps_its_limits_in_control_groups_of_version_2() {
         must("mount", &["-t", "cgroup2", "none", "/sys/fs/cgroup"]);
     }
     let bench = Bench::new();
-    let trial = |settings: &str, command: &str, status: i32| {
+    let trial_with = |options: &str, settings: &str, command: &str, status: i32| {
         let level = format!("name = \"limited\"\n[command]\n{settings}\n");
         std::fs::write(bench.path("limited.toml"), level).unwrap();
         let plan = format!(
@@ -48,15 +48,20 @@ fn a_command_keeps_its_limits_in_control_groups_of_version_2() {
         );
         std::fs::write(bench.path("plan.toml"), plan).unwrap();
         let _absent = std::fs::remove_dir_all(bench.path("run"));
-        let ended = bench.run("run plan.toml --out run").status(status);
+        let ended = bench.run(&format!("run plan.toml --out run {options}")).status(status);
         (bench.trials().pop().unwrap_or_default(), ended)
     };
+    let trial = |settings: &str, command: &str, status: i32| trial_with("", settings, command, status);
     let seconds = |trial: &Value| number(&trial["elapsed_ns"]) / 1e9;
     let hog = "['sh', '-c', 'x=$(head -c 60000000 /dev/zero | tr \"\\\\0\" a); true']";
     let (_, ended) = trial("memory_max = '16m'", hog, 4);
     assert!(ended.out.contains("the command reached its memory limit of 16777216 bytes"), "{ended}");
     let (record, _) = trial("memory_max = '64m'", "['head', '-c', '1000000', '/dev/zero']", 0);
     assert!(number(&record["command"]["group_memory_bytes_max"]) > 0.0, "{record}");
+    // The limit of the run also holds for a command that has a larger limit of its own.
+    let large = hog.replace("60000000", "150000000");
+    let (_, ended) = trial_with("--memory-limit 128m", "memory_max = '512m'", &large, 4);
+    assert!(ended.err.contains("memory of the run: at most 128 MiB of 128 MiB; the kernel ended 1 process"), "{ended}");
     let busy = "['sh', '-c', 'i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done']";
     let (record, _) = trial("cpus_max = 0.1", busy, 0);
     assert!(number(&record["elapsed_ns"]) > 3.0 * number(&record["cpu"]["client"]["run_ns"]), "{record}");

@@ -49,6 +49,10 @@ impl Workers {
         Ok(Self { workers, beside: 0 })
     }
 
+    fn answer_time_max(&self) -> Duration {
+        limits::answer_time_max(u32::try_from(self.workers.len()).unwrap_or(u32::MAX))
+    }
+
     /// Sends an order to every process and returns the contents of the answers, in the order of the processes. `order` builds
     /// the order for a process number. `contents` extracts the content of an answer. If the answer does not fit the order,
     /// `contents` returns the answer itself as the error.
@@ -58,12 +62,12 @@ impl Workers {
         time: Duration,
         contents: impl Fn(Answer) -> std::result::Result<T, Answer>,
     ) -> Result<Vec<T>> {
+        let time = time + self.answer_time_max();
         for (number, worker) in self.workers.iter_mut().enumerate() {
             worker.send(&order(number))?;
         }
-        let receive = |worker: &mut ChildProcess| {
-            contents(worker.receive(limits::ANSWER_TIME_MAX + time)?).map_err(|answer| out_of_turn(&answer))
-        };
+        let receive =
+            |worker: &mut ChildProcess| contents(worker.receive(time)?).map_err(|answer| out_of_turn(&answer));
         self.workers.iter_mut().map(receive).collect()
     }
 
@@ -142,7 +146,7 @@ impl Workers {
             Phase { start_ns, rate, ..phase }
         };
         let duration_ns = phase(0).duration_ns;
-        let time = Duration::from_nanos(duration_ns) + limits::STALL_TIME_MAX;
+        let time = Duration::from_nanos(duration_ns) + limits::STALL_TIME_MAX + self.answer_time_max();
         for (number, worker) in self.workers.iter_mut().enumerate() {
             worker.send(&Order::Run { phase: phase(number), interval_ns })?;
         }
@@ -151,7 +155,7 @@ impl Workers {
             let mut sum: Option<Tick> = None;
             let running = self.workers.iter_mut().zip(&mut stopped).enumerate();
             for (number, (worker, stopped)) in running.filter(|(_, (_, stopped))| stopped.is_none()) {
-                match worker.receive(limits::ANSWER_TIME_MAX + time)? {
+                match worker.receive(time)? {
                     Answer::Stopped { sent } => *stopped = Some(sent),
                     // A record counts the transactions of the workload only.
                     Answer::Tick(tick) if number >= own => {

@@ -45,6 +45,9 @@ enum Version {
 struct Entered {
     version: Version,
     directory: PathBuf,
+    /// The directory of the group that has this process. In version 2, it is below `directory`, because a group with processes cannot
+    /// have groups with limits below it.
+    inner: PathBuf,
     /// The directory of the group in which this process was before.
     before: PathBuf,
 }
@@ -85,7 +88,7 @@ impl Group {
             }
         }
         for at in &group.entered {
-            set(&at.directory, "cgroup.procs", &std::process::id().to_string())?;
+            set(&at.inner, "cgroup.procs", &std::process::id().to_string())?;
         }
         Ok(group)
     }
@@ -149,11 +152,11 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        for Entered { directory, before, .. } in &self.entered {
+        for Entered { directory, inner, before, .. } in &self.entered {
             // If one of these fails, an empty group stays. It holds nothing and limits nothing.
             let _ = fs::write(before.join("cgroup.procs"), std::process::id().to_string());
             for _ in 0..REMOVALS_MAX {
-                match fs::remove_dir(directory) {
+                match remove(inner, directory) {
                     Err(error) if error.raw_os_error() == Some(libc::EBUSY) => std::thread::sleep(REMOVAL_WAIT),
                     Ok(()) | Err(_) => break,
                 }
@@ -162,6 +165,11 @@ impl Drop for Group {
     }
 }
 
+/// The beginning of the name of a group. The id of the process that made it follows.
+const PREFIX: &str = "siga-command-";
+/// The name of the group of version 2 that has this process.
+const INNER: &str = "inner";
+
 fn make(version: Version, before: PathBuf) -> io::Result<Entered> {
     // In version 2, a group that contains processes passes no controllers on, so the new group is beside that of this process.
     let parent = match version {
@@ -169,15 +177,37 @@ fn make(version: Version, before: PathBuf) -> io::Result<Entered> {
         Version::One | Version::Two => None,
     };
     let parent = parent.unwrap_or_else(|| before.clone());
-    let directory = parent.join(format!("siga-command-{}", std::process::id()));
-    // A process with the same id that was killed may have left its empty group. If the group has processes, this fails, and so does the
-    // next line.
-    let _ = fs::remove_dir(&directory);
+    remove_left(&parent);
+    let directory = parent.join(format!("{PREFIX}{}", std::process::id()));
     fs::create_dir(&directory)?;
-    Ok(Entered { version, directory, before })
+    let inner = of_version(version, directory.clone(), directory.join(INNER));
+    if inner != directory {
+        fs::create_dir(&inner)?;
+    }
+    Ok(Entered { version, directory, inner, before })
 }
 
-fn of_version<'a>(version: Version, one: &'a str, two: &'a str) -> &'a str {
+/// Removes the groups of processes that were killed. The kernel refuses to remove a group that has processes.
+fn remove_left(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let maker = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.parse::<u32>().ok());
+        let Some(maker) = maker else { continue };
+        if maker == std::process::id() || !Path::new(&format!("/proc/{maker}")).exists() {
+            let _ = remove(&entry.path().join(INNER), &entry.path());
+        }
+    }
+}
+
+fn remove(inner: &Path, directory: &Path) -> io::Result<()> {
+    match fs::remove_dir(inner) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ if inner == directory => Ok(()),
+        Ok(()) | Err(_) => fs::remove_dir(directory),
+    }
+}
+
+fn of_version<T>(version: Version, one: T, two: T) -> T {
     match version {
         Version::One => one,
         Version::Two => two,
@@ -267,5 +297,21 @@ mod tests {
         assert_eq!(of("cpu"), Some((Version::Two, "/sys/fs/cgroup/unified/user".into())));
         assert_eq!(own_group("0::/", "", "cpu"), None);
         assert_eq!(own_group("4:memory:/outside", "30 29 0:26 /box /m rw - cgroup cgroup rw,memory", "memory"), None);
+    }
+
+    #[test]
+    fn groups_that_killed_processes_have_left_are_removed() {
+        let parent = tempfile::tempdir().unwrap();
+        // No process has the first id, and the second one is that of the first process of each system.
+        for name in ["siga-command-99999999/inner", "siga-command-1/inner", "other"] {
+            fs::create_dir_all(parent.path().join(name)).unwrap();
+        }
+        fs::create_dir_all(parent.path().join("siga-command-88888888")).unwrap();
+        fs::write(parent.path().join("siga-command-88888888/used"), "").unwrap();
+        remove_left(parent.path());
+        let mut left: Vec<_> = fs::read_dir(parent.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        // A group that cannot be removed stays.
+        assert_eq!(left, ["other", "siga-command-1", "siga-command-88888888"]);
     }
 }

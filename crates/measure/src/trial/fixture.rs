@@ -67,6 +67,8 @@ pub(super) struct Fixture {
     /// The shape of the workload, which says by whose clock a phase is timed.
     pub(super) shape: Shape,
     congestion: Option<String>,
+    /// Maximum time in which client and server answer an order.
+    pub(super) answer_time_max: Duration,
 }
 
 /// The network between client and server.
@@ -157,6 +159,7 @@ impl Fixture {
             shape: network(cell)?.shape,
             congestion,
             neighbours: None,
+            answer_time_max: limits::answer_time_max(if plan.processes { cell.connections() } else { 1 }),
         };
         if let Way::Existing(found) = &mut fixture.way {
             let mut client = End { agent: &mut fixture.client, place: &ends.client, addresses: &client_addresses };
@@ -186,7 +189,7 @@ impl Fixture {
         let (client_cpus, server_cpus) = plan.cpus()?;
         let (sockets, pairs) = (ends.sockets.1.clone(), cell.connections());
         let order = Order::Serve { config, sockets, processes, pairs, cpus: server_cpus };
-        let time = limits::ANSWER_TIME_MAX + limits::WORKER_TIME_MAX * processes;
+        let time = self.answer_time_max;
         let answer = self.server.ask(&order, time)?;
         let Answer::Serving { endpoints } = answer else { return Err(self.server.unexpected(&answer)) };
         let endpoints = match &self.way {
@@ -223,7 +226,7 @@ impl Fixture {
             if self.quiesced.counts.connections >= standing {
                 return Ok(());
             }
-            if begun.elapsed() > limits::STALL_TIME_MAX {
+            if begun.elapsed() > limits::STALL_TIME_MAX + limits::WORKER_TIME_MAX * processes {
                 let taken = self.quiesced.counts.connections;
                 return Err(Error::incomplete(format!(
                     "the server has accepted only {taken} of {standing} connections"
@@ -236,7 +239,7 @@ impl Fixture {
 
     /// Sends `order` to the server and waits for the answer `Resumed`.
     pub(super) fn server_does(&mut self, order: &Order) -> Result<()> {
-        let answer = self.server.ask(order, limits::ANSWER_TIME_MAX)?;
+        let answer = self.server.ask(order, self.answer_time_max)?;
         let Answer::Resumed = answer else { return Err(self.server.unexpected(&answer)) };
         Ok(())
     }
@@ -262,7 +265,7 @@ impl Fixture {
     /// Quiesces the server when each server process has received as many bytes as `received` says. Returns the number of bytes
     /// that each server process has sent so far.
     pub(super) fn quiesce(&mut self, received: Vec<u64>) -> Result<Vec<u64>> {
-        let answer = self.server.ask(&Order::Quiesce { received }, limits::ANSWER_TIME_MAX)?;
+        let answer = self.server.ask(&Order::Quiesce { received }, self.answer_time_max)?;
         let Answer::Quiesced { accounts } = answer else { return Err(self.server.unexpected(&answer)) };
         self.quiesced = accounts.iter().fold(Quiesced::default(), |sum, account| sum.plus(*account));
         Ok(accounts.iter().map(|account| account.counts.sent).collect())
@@ -270,7 +273,7 @@ impl Fixture {
 
     /// Ends the client's phase and returns the client's report.
     pub(super) fn client_reports(&mut self, order: &Order) -> Result<Report> {
-        let answer = self.client.ask(order, limits::ANSWER_TIME_MAX)?;
+        let answer = self.client.ask(order, self.answer_time_max)?;
         let Answer::Report(report) = answer else { return Err(self.client.unexpected(&answer)) };
         Ok(*report)
     }
@@ -281,8 +284,9 @@ impl Fixture {
     /// run times after these requests, and the reading after a phase reads them before. Therefore the growth of the run times
     /// does not include the requests.
     pub(super) fn read(&mut self, first: bool) -> Result<Reading> {
+        let time = self.answer_time_max;
         let read = |worker: &mut ChildProcess| -> Result<Spent> {
-            let answer = worker.ask(&Order::Spent, limits::ANSWER_TIME_MAX)?;
+            let answer = worker.ask(&Order::Spent, time)?;
             let Answer::Spent(spent) = answer else { return Err(worker.unexpected(&answer)) };
             Ok(*spent)
         };
