@@ -2,7 +2,7 @@
 
 use super::Plan;
 use crate::limits;
-use crate::matrix::Matrix;
+use crate::matrix::{Cell, Matrix};
 use crate::route::Route;
 use crate::workload::Workload;
 use serde::{Deserialize, Serialize};
@@ -99,12 +99,25 @@ impl Finding {
             Some(level) => Err(Error::usage(format!("the plan has no cell of the finding at level {level}"))
                 .hint("name levels, paths, MTUs, workloads and numbers of pairs of the plan")),
             None if self.level == self.base => Err(Error::usage("the finding compares a level with itself")),
+            None if !self.has_a_case(matrix) => Err(Error::usage(format!(
+                "no cell of the finding has a partner: levels {} and {} differ in path, workload or number of pairs",
+                self.level, self.base
+            ))
+            .hint("give both levels a cell with the same path, workload and number of pairs")),
             None => Ok(()),
         }
     }
 
+    /// Returns true if the plan has a cell that differs between the two levels in nothing but the level, and perhaps the MTU that it sets.
+    fn has_a_case(&self, matrix: &Matrix) -> bool {
+        let key = |cell: &Cell| (cell.path.clone(), cell.workload, cell.clients);
+        let about: Vec<&Cell> = matrix.cells.iter().filter(|cell| self.is_about(cell)).collect();
+        let keys: Vec<_> = about.iter().filter(|cell| cell.level == self.base).map(|cell| key(cell)).collect();
+        about.iter().any(|cell| cell.level == self.level && keys.contains(&key(cell)))
+    }
+
     /// Returns true if the statement is about the path, MTU, workload and number of pairs of this cell.
-    pub fn is_about(&self, cell: &crate::matrix::Cell) -> bool {
+    pub fn is_about(&self, cell: &Cell) -> bool {
         let is_work = |name: &String| name.parse::<Workload>().is_ok_and(|workload| cell.workload == workload.into());
         let is_path = |name: &String| name.parse::<Route>().is_ok_and(|route| cell.path == route.to_string());
         (self.workloads.is_empty() || self.workloads.iter().any(is_work))

@@ -347,6 +347,13 @@ fn a_finding_that_no_cell_can_decide_is_refused() {
         let error = plan(&text(finding)).matrix().unwrap_err().to_string();
         assert!(error.contains(part), "{finding}: {error}");
     }
+    // Each level has a cell, but not for the same number of pairs.
+    let apart = "paths = []\nworkloads = []\nclients = []\nlevels = []\ninclude = [\n\
+        { path = \"vctc\", workload = \"rr-1-1\", mtu = 1500, clients = 1, level = \"420\" },\n\
+        { path = \"vctc\", workload = \"rr-1-1\", mtu = 1500, clients = 2, level = \"430\" },\n]\n\
+        [[finding]]\nid = \"x\"\nsays = \"X.\"\nfigure = \"rate\"\nlevel = \"430\"\nbase = \"420\"\nabove = 1.0";
+    let error = plan(apart).matrix().unwrap_err().to_string();
+    assert!(error.contains("no cell of the finding has a partner: levels 430 and 420 differ"), "{error}");
     let long = text("level = \"430\"\nbase = \"420\"\nabove = 1.0").replace("X.", &"x".repeat(1_001));
     assert!(plan(&long).matrix().unwrap_err().to_string().contains("is too long"));
     let twice = "level = \"430\"\nbase = \"420\"\nabove = 1.0";
