@@ -67,5 +67,7 @@ pub const REST_BYTES_MAX: usize = siga_ring::direct::Shape::STANDARD.slot_bytes(
 pub const REST_RECORD_BYTES_MAX: usize = 32 << 10;
 /// Interval at which an application that never sleeps checks that its guest is alive.
 pub const WAKE_FD_INTERVAL: Duration = Duration::from_millis(1);
+/// How long a client that may not wait for its descriptors (`RLIMIT_NOFILE`) sleeps before it looks at them again.
+pub const LIMITED_WAIT_MAX: Duration = Duration::from_micros(200);
 /// Maximum time that a guest may take to answer a command.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);

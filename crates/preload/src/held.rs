@@ -108,7 +108,7 @@ impl Held {
         let place = self.add_sleeper(Sleeper { sockets, event, watches });
         let outcome = self.unlocked(true, |before| {
             let outcome = sys::poll(entries, time, before);
-            // A program in a sandbox may have a limit of one descriptor for a wait (`RLIMIT_NOFILE`), as in the server of ssh.
+            // A program in a sandbox may have a limit of one descriptor for a wait (`RLIMIT_NOFILE`), as in the server of ssh, or of none.
             let suffices = watches && entries[..own].iter().all(|entry| entry.fd < 0);
             let is_limited = outcome == Err(Error::INVALID) && suffices;
             if !is_limited {
@@ -117,7 +117,16 @@ impl Held {
             // Then the thread looks at the memory of other processes from time to time.
             let time =
                 if !bells.is_empty() { Some(time.unwrap_or(LIMITED_SLEEP_MAX).min(LIMITED_SLEEP_MAX)) } else { time };
-            sys::poll(&mut entries[own + 1..own + 2], time, before)
+            let guest = &mut entries[own + 1];
+            match sys::poll(std::slice::from_mut(guest), time, before) {
+                // The process may not wait for a single descriptor, as a process of vsftpd.
+                Err(Error::INVALID) => {
+                    let ready = sys::select(guest.fd, time, before)?;
+                    guest.revents = if ready > 0 { libc::POLLIN } else { 0 };
+                    Ok(ready)
+                }
+                outcome => outcome,
+            }
         });
         let mut ready = entries.iter().skip(own + 1).filter(|entry| watches && entry.revents != 0).peekable();
         if ready.next_if(|entry| Some(entry.fd) == watched).is_some() {

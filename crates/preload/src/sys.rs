@@ -85,6 +85,24 @@ pub(crate) fn poll(entries: &mut [libc::pollfd], time: Option<Duration>, blocked
     checked(status)
 }
 
+/// Waits until a descriptor is readable (pselect(2)), as [`poll`] does, but also if the process may have no descriptors (`RLIMIT_NOFILE`).
+pub(crate) fn select(number: RawFd, time: Option<Duration>, blocked: Option<Signals>) -> Result<usize> {
+    let place = usize::try_from(number).map_err(|_| Error::INVALID)?;
+    let mut set = vec![0_u64; place / 64 + 1];
+    set[place / 64] |= 1 << (place % 64);
+    let limit = time.map(timespec);
+    let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
+    let blocked = blocked.as_ref().map_or(ptr::null(), |set| &raw const set.0);
+    let signals = [blocked.cast::<libc::c_void>(), ptr::without_provenance(SET_BYTES)];
+    let none = ptr::null::<u64>();
+    // SAFETY: the kernel reads and writes the bits of `set` up to that of the descriptor, and reads the limit, if there is one, and the set
+    // of signals with its length, which is a pair of words.
+    let status = unsafe {
+        libc::syscall(libc::SYS_pselect6, number + 1, set.as_mut_ptr(), none, none, limit, &raw const signals)
+    };
+    checked(status)
+}
+
 /// Waits for events of a set (epoll_pwait(2)). While it waits, exactly the signals in `blocked` are blocked; `None` leaves them as
 /// they are.
 pub(crate) fn epoll_wait(

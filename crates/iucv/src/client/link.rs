@@ -2,6 +2,7 @@
 
 use super::direct::Direct;
 use crate::ROOM;
+use crate::limits::LIMITED_WAIT_MAX;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use siga_ring::doorbell::Notification;
@@ -195,6 +196,7 @@ impl GuestLink {
     /// Waits until a descriptor is ready, for up to `time` (`None`: without a limit). A program in a sandbox often may use this system
     /// call and not those of epoll.
     fn poll(&mut self, direct: &mut Direct, time: Option<Duration>) {
+        let limited = time.map_or(LIMITED_WAIT_MAX, |time| time.min(LIMITED_WAIT_MAX));
         let time = time.map(|time| Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 3_600, tv_nsec: 0 }));
         let guest = self.wake_fd.as_fd();
         let call = self.calls.as_ref().map(|calls| calls.wake.as_fd());
@@ -205,6 +207,9 @@ impl GuestLink {
         match poll(&mut entries, time.as_ref()) {
             Ok(_) => {}
             Err(Errno::INTR | Errno::NOMEM) => return,
+            // A program in a sandbox may have a limit of descriptors (`RLIMIT_NOFILE`) below the number of these. The caller looks at all
+            // sources after this wait, because none is known to be ready.
+            Err(Errno::INVAL) => return std::thread::sleep(limited),
             Err(error) => unreachable!("open descriptors can be waited for: {error}"),
         }
         let is_ready = |at: Option<usize>| at.is_some_and(|at| !entries[at].revents().is_empty());

@@ -5,10 +5,12 @@ use super::network::{Network, wait_until};
 use super::{CURL, PYTHON, Program, TOPOLOGY, exec, has, text};
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 const HAPROXY: &str = "/usr/sbin/haproxy";
+const FTP: &str = "/usr/sbin/vsftpd";
 const JAVA: [&str; 2] = ["/usr/bin/java", "/usr/bin/javac"];
 const SSH: [&str; 4] = ["/usr/sbin/sshd", "/usr/bin/ssh", "/usr/bin/ssh-keygen", "/usr/bin/unshare"];
 
@@ -50,6 +52,38 @@ fn curl_fetches_a_file_through_haproxy_on_another_guest() {
         assert!(output.stdout == bytes, "{name}: the file has changed on the way");
     }
     drop((server, proxy));
+}
+
+/// A process of this server confines itself: it may have no file descriptors (`RLIMIT_NOFILE`).
+#[test]
+fn curl_fetches_a_file_from_vsftpd_through_a_router() {
+    if !has(&[CURL, FTP]) || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let network = Network::up("exec-ftp", TOPOLOGY);
+    let files = tempfile::tempdir().unwrap();
+    let at = files.path().to_str().unwrap();
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    for directory in ["files", "empty"] {
+        fs::create_dir(files.path().join(directory)).unwrap();
+    }
+    fs::set_permissions(files.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(files.path().join("files/file"), &bytes).unwrap();
+    let settings = format!(
+        "listen=YES\nbackground=NO\nanonymous_enable=YES\nanon_root={at}/files\nsecure_chroot_dir={at}/empty\n\
+         ftp_username=daemon\nisolate=NO\nisolate_network=NO\nseccomp_sandbox=NO\n"
+    );
+    fs::write(files.path().join("settings"), settings).unwrap();
+    let server = Program(exec(&network, "tcpip3", &[FTP, &format!("{at}/settings")]).spawn().unwrap());
+    let fetch = || {
+        let arguments = [CURL, "-sS", "-m", "20", "ftp://10.0.2.2/file", "ftp://10.0.2.2/file"];
+        exec(&network, "tcpip1", &arguments).output().unwrap()
+    };
+    wait_until("the server listens", || fetch().status.success());
+    let output = fetch();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stdout == [&bytes[..], &bytes].concat(), "the file has changed on the way");
+    drop(server);
 }
 
 const JAVA_SERVER: &str = r#"import com.sun.net.httpserver.HttpServer;
