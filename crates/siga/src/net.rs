@@ -4,6 +4,7 @@ mod decode;
 mod lsqeth;
 mod status;
 mod switches;
+mod time;
 mod zvm;
 
 use crate::measure::announce;
@@ -81,6 +82,18 @@ pub(crate) enum NetCommand {
         /// networks with a switch) or lsqeth (what lsqeth -p prints on Linux, for networks of type qdio).
         #[arg(long, default_value = "plain")]
         layout: StatusLayout,
+    },
+    /// Show the CPU time that each process of a network has used since it started.
+    ///
+    /// Virtual time is time in user mode, and total time includes time in the kernel, as in the answer to QUERY TIME of z/VM. Applications
+    /// are listed with the guest whose stack they use, as long as they run.
+    #[command(after_help = "Examples:\n  siga net time figure-1\n  siga net time figure-1 --format json")]
+    Time {
+        /// Name of the network that `siga net up` started.
+        network: Name,
+        /// Set the output format: text or json.
+        #[arg(long, default_value = "text")]
+        format: StatusFormat,
     },
     /// Send ICMP echo requests from a guest.
     #[command(
@@ -293,6 +306,7 @@ pub(crate) fn run(command: NetCommand) -> Result<()> {
             status::print_status(&network, detail, format, layout)
         }
         NetCommand::Status { network: None, format, .. } => all(format),
+        NetCommand::Time { network, format } => time::print_time(&network, format),
         NetCommand::Ping(args) => ping(&args),
         NetCommand::Capture { network, guest, output, snap, seconds, blocks } => {
             capture(&network, &guest, output.as_deref(), (snap, blocks), seconds)

@@ -182,3 +182,27 @@ fn a_live_monitor_draws_on_the_terminal_and_restores_it_when_q_is_pressed() {
         assert!(has(&shown, wanted), "{wanted:?} in {:?}", String::from_utf8_lossy(&shown));
     }
 }
+
+#[test]
+fn the_time_of_a_network_is_that_of_its_guests_since_they_started() {
+    let network = Network::up("timed", include_str!("../../../../topologies/figure-1.toml"));
+    let name = network.name.as_str();
+    let of_client = || {
+        let times: Value = serde_json::from_str(&network.text(&["time", name, "--format", "json"])).unwrap();
+        let processes = times["processes"].as_array().unwrap().clone();
+        let client = processes.into_iter().find(|process| process["name"] == "tcpip1").unwrap();
+        assert_eq!(client["pid"], network.pid("tcpip1"), "{client}");
+        [&client["virtual_s"], &client["total_s"]].map(|seconds| seconds.as_f64().unwrap())
+    };
+    let [before, after] = [(); 2].map(|()| {
+        let times = of_client();
+        network.text(&["ping", name, "tcpip1", "10.0.2.2", "--count", "200", "--interval", "0.001"]);
+        times
+    });
+    assert!(after[1] > before[1] && after[0] >= before[0] && after[0] <= after[1], "{before:?} {after:?}");
+    let text = network.text(&["time", name]);
+    let line = text.lines().find(|line| line.starts_with("tcpip2 ")).unwrap();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert!(words[1] == "router" && words[2].parse::<f64>().unwrap() <= words[3].parse::<f64>().unwrap(), "{text}");
+    assert!(text.contains("control"), "{text}");
+}
