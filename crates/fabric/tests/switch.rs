@@ -147,10 +147,16 @@ fn a_frame_beyond_the_mtu_of_a_card_is_dropped_and_counted() {
 
 #[test]
 fn a_guest_that_breaks_the_protocol_of_its_ring_loses_only_its_own_port() {
-    networks().iter().for_each(|(topology, buffers)| only_its_own_port_is_lost(topology, *buffers));
+    networks().iter().for_each(|(topology, buffers)| only_its_own_port_is_lost(topology, *buffers, 65_536));
 }
 
-fn only_its_own_port_is_lost(topology: &str, buffers: u16) {
+#[test]
+fn a_guest_that_breaks_the_protocol_of_its_ring_to_a_gateway_of_lcs_loses_only_its_own_port() {
+    let topology = SWITCH.replace("type = \"vswitch\"", "type = \"lcs\"").replace(", \"fd00:3::1/64\"", "");
+    only_its_own_port_is_lost(&topology.replace(", \"fd00:3::2/64\"", ""), 32, 20_480);
+}
+
+fn only_its_own_port_is_lost(topology: &str, buffers: u16, buffer_bytes: usize) {
     const CONSUMED: usize = 0;
     const PRODUCED: usize = 256;
     const FIRST_HEAD: usize = 4_096 + 64 - 16;
@@ -160,11 +166,12 @@ fn only_its_own_port_is_lost(topology: &str, buffers: u16) {
         ("more produced than there are buffers", &[(PRODUCED, u64::from(buffers) + 1)]),
         ("more consumed than was produced", &[(CONSUMED, 5)]),
         ("a frame that is longer than its buffer", &[(FIRST_HEAD, 1 << 63 | 70_000), (PRODUCED, 1)]),
-        ("a buffer without an end", &[(FIRST_HEAD, 65_536), (PRODUCED, 1)]),
+        ("a buffer without an end", &[(FIRST_HEAD, buffer_bytes as u64), (PRODUCED, 1)]),
     ];
     for (what, words) in cases {
         let mut hostile = attach(&network);
-        let (mut own, memory) = OwnArena::create(Shape::new(65_536, buffers.into()).unwrap().memory_bytes()).unwrap();
+        let (mut own, memory) =
+            OwnArena::create(Shape::new(buffer_bytes, buffers.into()).unwrap().memory_bytes()).unwrap();
         let (notify_fd, _wake_fd) = hostile.pair_with_memory("lan.lan", memory);
         hostile.wait_for_order(|order, _| matches!(order, Order::PeerMemory { .. }).then_some(()));
         std::thread::sleep(std::time::Duration::from_millis(20));

@@ -1,6 +1,6 @@
 //! Networks of the types whose devices collect packets in blocks, from end to end.
 
-use super::network::{EXTERNAL_FIGURE_1, Network, PATIENCE, kill};
+use super::network::{EXTERNAL_FIGURE_1, Network, PATIENCE, kill, wait_until};
 use super::transfer;
 use siga_fabric::sockets::{Attachment, Poller};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,7 +59,7 @@ fn crosses_both_ways(network: &Network, bytes: u64) {
 }
 
 /// Makes connections one after another. Each has a request of 64 bytes and a response of 8,192.
-fn many_connections(network: &Network, count: u32) {
+pub(crate) fn many_connections(network: &Network, count: u32) {
     let (client, server) = (network.attach("client"), network.attach("server"));
     connections((&client, &server), "10.0.2.2:7", count);
 }
@@ -198,4 +198,61 @@ fn a_capture_of_blocks_is_decoded_with_the_messages_and_packets_of_each_type() {
     let refused = network.siga(&["capture", network.name.as_str(), "server", "--blocks"]);
     let why = String::from_utf8(refused.stderr).unwrap();
     assert!(!refused.status.success() && why.contains("running") | why.contains("no device of guest"), "{why}");
+}
+
+/// The types whose devices exchange blocks or frames with a link that does not limit the rate: the lines of the network, the MTU, and more
+/// keys of a device of guest `one`.
+const FAST: [(&str, u32, &str); 5] = [
+    ("type = \"ctc\"", 32_760, ", link = \"rate=80gbit,latency=10us\""),
+    ("type = \"netiucv\"", 32_766, ""),
+    ("type = \"claw\"", 32_756, ", link = \"rate=80gbit,latency=10us\""),
+    ("type = \"lcs\"\nwire = \"real\"", 1_500, ""),
+    ("type = \"qdio\"\nmtu = 8992\nwire = \"real\"", 8_992, ""),
+];
+
+/// Guests `one` and `two` on a network of a type, and guests `one` and `three` on another network. `one` and `two` can be external.
+fn two_networks(name: &str, (lines, mtu, keys): (&str, u32, &str), external: &str) -> Network {
+    let device = |host: u32, keys: &str| {
+        format!("{{ network = \"path\", addresses = [\"10.0.4.{host}/24\"], mtu = {mtu}{keys} }}")
+    };
+    Network::up(
+        name,
+        &format!(
+            "[network.path]\n{lines}\n[network.other]\ntype = \"hipersockets\"\n\
+             [guest.one]\n{external}device = [{}, {{ network = \"other\", addresses = [\"10.0.5.1/24\"] }}]\n\
+             [guest.two]\n{external}device = [{}]\n\
+             [guest.three]\ndevice = [{{ network = \"other\", addresses = [\"10.0.5.3/24\"] }}]\n",
+            device(1, keys),
+            device(2, "")
+        ),
+    )
+}
+
+#[test]
+fn a_killed_guest_of_each_type_is_reached_again_and_the_rest_goes_on() {
+    for (number, of_type) in FAST.into_iter().enumerate() {
+        let network = two_networks(&format!("killed-{number}"), of_type, "");
+        let name = network.name.as_str();
+        let ping =
+            |from: &str, to: &str| network.siga(&["ping", name, from, to, "-c", "1", "-W", "5"]).status.success();
+        assert!(ping("one", "10.0.4.2") && ping("two", "10.0.4.1"), "{}", of_type.0);
+        let one = network.pid("one");
+        kill(network.pid("two"));
+        assert!(ping("one", "10.0.5.3"), "{}: the other network goes on", of_type.0);
+        wait_until("the guest is reached again", || ping("one", "10.0.4.2") && ping("two", "10.0.4.1"));
+        assert_eq!(network.pid("one"), one, "{}", of_type.0);
+    }
+}
+
+#[test]
+#[ignore = "takes a minute; `cargo xtask nightly --only net` runs it"]
+fn a_gigabyte_crosses_each_type_intact_in_both_directions() {
+    for (number, of_type) in FAST.into_iter().enumerate() {
+        let network = two_networks(&format!("gigabyte-{number}"), of_type, "external = true\n");
+        let (one, two) = (network.attach("one"), network.attach("two"));
+        for (from, to, at) in [(&one, &two, "10.0.4.2:7"), (&two, &one, "10.0.4.1:7")] {
+            let time = exchange((from, to), at, 1 << 30, |_| {});
+            println!("{}, {at}: {:.0} MB/s", of_type.0, (1 << 30) as f64 / time.as_secs_f64() / 1e6);
+        }
+    }
 }

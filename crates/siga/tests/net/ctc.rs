@@ -1,6 +1,6 @@
 //! Networks of type ctc: a real channel-to-channel adapter, whose channel is modelled.
 
-use super::channels::run_stack;
+use super::channels::{many_connections, run_stack};
 use super::network::{EXTERNAL_FIGURE_1, Network, kill, sink, source};
 use siga_fabric::sockets::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,4 +36,12 @@ fn bytes_cross_a_real_ctc_both_ways_although_the_router_is_killed() {
         let least = Duration::from_millis(bytes / 10_000);
         assert!(begun.elapsed() > least, "{:?} instead of {least:?}", begun.elapsed());
     }
+}
+
+#[test]
+fn ten_thousand_connections_cross_a_real_ctc() {
+    let topology = EXTERNAL_FIGURE_1.replacen("type = \"vctc\"\nbuffer = 65535", "type = \"ctc\"", 1);
+    let fast = "mtu = 32760, link = \"rate=8gbit,latency=10us\"";
+    let topology = topology.replacen("mtu = 57344", fast, 1).replace("mtu = 57344", "mtu = 32760");
+    many_connections(&Network::up("many-over-ctc", &topology), 10_000);
 }
