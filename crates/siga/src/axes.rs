@@ -64,7 +64,7 @@ Plans:      default, ablation, backlog, buffers, buffers-osa, checksums, firewal
             hop, linux2009, mtu, mtu-by-size, packing, paths, priority-queues, vctc-copy, windows,
             zvm430,
             for commands: compilers, compressors, disk, fileserver, java, jmh, oltp, oltp-exec,
-            programs, telco,
+            programs, telco, vctc,
             or a TOML file
 
 "
