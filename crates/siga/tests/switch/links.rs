@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 impl World {
     /// Changes the modelled link of a port.
-    fn link(&self, words: &[&str]) {
+    pub(crate) fn link(&self, words: &[&str]) {
         self.network.text(&[&["link", self.network.name.as_str(), "lan"], words].concat());
     }
 

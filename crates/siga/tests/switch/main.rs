@@ -7,10 +7,13 @@ mod joins;
 mod links;
 mod load;
 mod namespaces;
+mod netem;
 #[path = "../common/network.rs"]
 mod network;
 mod place;
 mod settings;
+#[path = "../../../fabric/tests/common/vm.rs"]
+mod vm;
 
 use network::{Network, kill, wait_until};
 use place::{Place, possible};
