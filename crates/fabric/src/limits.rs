@@ -128,6 +128,8 @@ pub const RECEIVE_AT_ONCE_MAX: usize = 32;
 pub const DROPS_AT_ONCE_MAX: usize = 128;
 /// A guest no longer polls a ring from which it has received no frame for this long.
 pub const HOT_TIME: Duration = Duration::from_millis(1);
+/// The same time if the guest never sleeps: notifications would make a modelled link of up to 1.5 ms late by more than 5%.
+pub const HOT_TIME_POLLING: Duration = Duration::from_millis(3);
 /// The number of rings that a guest polls again after a sleep. A guest with traffic on more rings waits for notifications on the others,
 /// because each sleep requests a notification from each polled ring.
 pub const HOT_AFTER_SLEEP_MAX: usize = 16;

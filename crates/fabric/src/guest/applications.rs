@@ -6,7 +6,6 @@ use super::wakes::ReadyKey;
 use crate::iucv::Host;
 use crate::iucv::applications::Applications;
 use crate::iucv::direct::DirectReport;
-use crate::limits::HOT_TIME;
 use crate::protocol::direct::DirectOrder;
 use crate::protocol::message::{GuestEvent, Loss};
 use crate::protocol::ticket::ApplicationId;
@@ -34,7 +33,7 @@ impl Node {
     /// Handles an application whose wake descriptor is readable, because the application has sent a notification or its process has
     /// ended.
     pub(super) fn application_woken(&mut self, now: Ticks, place: usize) {
-        let (at, hot_time) = (self.clock.instant(now), self.clock.span(HOT_TIME));
+        let (at, hot_time) = (self.clock.instant(now), self.links.hot_time);
         let (stack, groups, clock) = (&mut self.stack, &self.group_networks, &self.clock);
         let mut host = Host { stack, groups, clock, now, at, hot_time };
         let last = self.applications.woken(&mut host, place);
@@ -48,7 +47,7 @@ impl Node {
         if self.applications.is_empty() {
             return false;
         }
-        let hot_time = self.clock.span(HOT_TIME);
+        let hot_time = self.links.hot_time;
         let (stack, groups, clock) = (&mut self.stack, &self.group_networks, &self.clock);
         let mut host = Host { stack, groups, clock, now, at, hot_time };
         let busy = self.applications.serve(&mut host);
@@ -88,7 +87,7 @@ impl Node {
     }
 
     fn with_host(&mut self, now: Ticks, call: impl FnOnce(&mut Applications, &mut Host<'_>)) {
-        let (at, hot_time) = (self.clock.instant(now), self.clock.span(HOT_TIME));
+        let (at, hot_time) = (self.clock.instant(now), self.links.hot_time);
         let (stack, groups, clock) = (&mut self.stack, &self.group_networks, &self.clock);
         call(&mut self.applications, &mut Host { stack, groups, clock, now, at, hot_time });
     }

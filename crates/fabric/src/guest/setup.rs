@@ -10,7 +10,7 @@ use crate::clock::Clock;
 use crate::convert;
 use crate::groups::GroupNetworks;
 use crate::iucv::applications::Applications;
-use crate::limits::{BACKPRESSURE_TIME_MAX, EVENTS_INTERVAL, HOT_TIME, MIXED_TIME, RETAIN_TIME_MAX};
+use crate::limits::{BACKPRESSURE_TIME_MAX, EVENTS_INTERVAL, HOT_TIME, HOT_TIME_POLLING, MIXED_TIME, RETAIN_TIME_MAX};
 use crate::protocol::channel::Channel;
 use crate::protocol::message::{GuestConfig, GuestDevice, Member, MemberId};
 use crate::random;
@@ -20,6 +20,7 @@ use siga_model::allow::Allow;
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::name::Name;
 use siga_model::topology::{NetworkKind, Route};
+use siga_model::waiting::Waiting;
 use siga_ring::clock::Ticks;
 use siga_ring::wait::Waiter;
 use siga_stack::Stack;
@@ -72,7 +73,7 @@ impl Node {
                 senders: Senders::new(config.switch.is_some()),
                 backpressure_times,
                 retain_time: clock.span(RETAIN_TIME_MAX),
-                hot_time: clock.span(HOT_TIME),
+                hot_time: clock.span(if config.waiting == Waiting::Poll { HOT_TIME_POLLING } else { HOT_TIME }),
                 ..Links::default()
             },
             main_links: Vec::new(),
