@@ -74,3 +74,10 @@ impl Neighbours {
         [self.client.pid(), self.server.pid()]
     }
 }
+
+impl Drop for Neighbours {
+    fn drop(&mut self) {
+        // In the middle of their traffic, they would not notice the end of their input.
+        [&mut self.client, &mut self.server].into_iter().for_each(|agent| agent.end_within(Duration::ZERO));
+    }
+}
