@@ -87,12 +87,21 @@ impl Leased {
 
 fn start(base: &Path, name: &Name, text: &str, lease: bool) -> Result<(Client, Process)> {
     tcp_settings::check(&Topology::parse(text)?)?;
+    start_with(
+        &Program::load()?,
+        base,
+        Request::Start { name: name.clone(), topology: text.to_owned(), lease, takes_over: false },
+    )
+}
+
+/// Starts a control program, and waits until it has started or adopted the guests.
+pub(crate) fn start_with(program: &Program, base: &Path, start: Request) -> Result<(Client, Process)> {
     let (channel, other) = Channel::pair()?;
     let base = std::path::absolute(base).context(format!("cannot find the absolute path of {}", base.display()))?;
     let arguments = CONTROL_ARGUMENTS.iter().map(PathBuf::from).chain([base]);
-    let process = Program::load()?.start(arguments, other)?;
+    let process = program.start(arguments, other)?;
     let mut client = Client::over(channel);
-    client.ask(Request::Start { name: name.clone(), topology: text.to_owned(), lease }, Vec::new())?;
+    client.ask(start, Vec::new())?;
     match client.outcome(START_TIME_MAX + ANSWER_TIME_MAX + GRACE) {
         Ok(()) => Ok((client, process)),
         Err(error) => {
@@ -133,7 +142,7 @@ pub fn topology_of(name: &Name) -> Result<Topology> {
 }
 
 /// Returns the error for an unknown network. The hint lists the networks that are up.
-fn unknown(base: &Path, name: &Name) -> Error {
+pub(crate) fn unknown(base: &Path, name: &Name) -> Error {
     let known = match RunDir::all(base) {
         Ok(known) => known,
         Err(error) => return error,
@@ -198,6 +207,11 @@ impl Client {
     pub fn control_pid(&self) -> Option<u32> {
         let peer = sockopt::socket_peercred(&self.channel).ok()?;
         Some(peer.pid.as_raw_nonzero().get().unsigned_abs())
+    }
+
+    /// Returns the channel of this connection.
+    pub(crate) fn into_channel(self) -> Channel {
+        self.channel
     }
 
     fn over(channel: Channel) -> Self {

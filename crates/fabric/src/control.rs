@@ -12,6 +12,7 @@ mod clients;
 mod direct;
 mod guest_events;
 mod guests;
+mod handover;
 mod issuer;
 mod log;
 mod memory;
@@ -19,6 +20,7 @@ mod owners;
 mod pairs;
 mod peer;
 mod ports;
+mod replace;
 mod requests;
 mod state;
 mod status;
@@ -42,9 +44,11 @@ use cgroup::Cgroup;
 use clients::Client;
 use direct::DirectCouples;
 use guests::Guest;
+use handover::Former;
 use log::Log;
 use pairs::{Outgoing, RingPairs};
 use ports::Ports;
+use replace::Replacements;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -71,6 +75,15 @@ pub(crate) fn topology_left_in(run: &RunDir) -> Result<Option<String>> {
     Ok(State::read(run)?.map(|(state, _)| state.topology))
 }
 
+/// Returns the version of the protocol of the control program that wrote the state file of a network, or `None` if there is no state
+/// file.
+///
+/// # Errors
+/// Returns an error if the state file is damaged.
+pub(crate) fn protocol_in(run: &RunDir) -> Result<Option<u32>> {
+    State::protocol_in(run)
+}
+
 /// Returns the topology of a network with the access that is granted now, or `None` if there is no state file.
 ///
 /// # Errors
@@ -90,6 +103,12 @@ enum Source {
     /// The standard error of a guest is readable.
     Stderr(Name),
     Client(u64),
+    /// The channel of a process that is to replace that of a guest.
+    SuccessorChannel,
+    /// A process that is to replace that of a guest has ended.
+    SuccessorProcess,
+    /// A process that was replaced has ended: the number of its registration.
+    Replaced(u64),
     /// The process by which a port's namespace was found has ended: the names of the network and the port.
     Holder(Name, Name),
     /// An interface in the namespace of an uplink has changed: the names of the network and the uplink.
@@ -145,6 +164,9 @@ pub struct Control {
     application_pids: BTreeMap<ApplicationId, u32>,
     /// The client with the lease, if there is one: the network is taken down when the connection of this client closes.
     lease: Option<u64>,
+    /// The control program to which this one hands the network over: the key of its connection.
+    heir: Option<u64>,
+    replacements: Replacements,
     log: Log,
     /// For each guest, the pipe from which its standard error is read.
     stderr: BTreeMap<Name, GuestStderr>,
@@ -157,12 +179,15 @@ pub struct Control {
     kills: BTreeMap<Name, u64>,
 }
 
+/// Asks the control program of a network below a base directory to hand the network over. Returns the connection to it.
+pub(crate) type AskFormer = fn(&Path, &Name) -> Result<Channel>;
+
 /// Runs a control program until its network is taken down. Descriptor 0 is a channel to the process that started the control
-/// program; that process sends the first request.
+/// program; that process sends the first request. If that says that another control program has the network, `ask_former` asks for it.
 ///
 /// # Errors
 /// Returns an error if the control program cannot begin and cannot report this failure to the process that started it.
-pub fn run(base: &Path) -> Result<()> {
+pub(crate) fn run(base: &Path, ask_former: AskFormer) -> Result<()> {
     let mut starter = Channel::new(launch::channel()?)?;
     let request = first_request(&mut starter);
     if request.is_ok() {
@@ -170,17 +195,18 @@ pub fn run(base: &Path) -> Result<()> {
         // The send fails only if the client is gone.
         let _ = starter.send(&Answer::TakenUp, Vec::new());
     }
-    let lease = request.as_ref().is_ok_and(|(_, _, lease)| *lease);
-    let begun = request.and_then(|(name, topology, _)| {
-        let mut control = Control::begin(base, name, topology, Box::new(Program::load()?))?;
+    let lease = request.as_ref().is_ok_and(|start| start.lease);
+    let begun = request.and_then(|start| {
+        let program = Rc::new(Program::load()?);
+        let former = start.takes_over.then(|| ask_former(base, &start.name).map(Former)).transpose()?;
+        let mut control = Control::begin(base, start.name, start.topology, Box::new(Rc::clone(&program)))?;
         control.log.become_stderr()?;
-        Ok(control)
+        Ok((control, former, program))
     });
     let outcome = match begun {
-        Ok(mut control) => {
+        Ok((mut control, former, program)) => {
             control.add_starter(starter, lease)?;
-            while control.turn(None) {}
-            Ok(())
+            handover::serve(base, control, former, &program)
         }
         Err(error) => Ok(starter.send(&Answer::Failed(error), Vec::new())?),
     };
@@ -192,12 +218,20 @@ pub fn run(base: &Path) -> Result<()> {
     outcome
 }
 
-fn first_request(starter: &mut Channel) -> Result<(Name, String, bool)> {
+/// The first request to a control program.
+struct Start {
+    name: Name,
+    topology: String,
+    lease: bool,
+    takes_over: bool,
+}
+
+fn first_request(starter: &mut Channel) -> Result<Start> {
     let mut ready = [rustix::event::PollFd::new(starter, rustix::event::PollFlags::IN)];
     rustix::event::poll(&mut ready, None).context("the control program cannot wait for its first request")?;
     match starter.receive::<TimedRequest>() {
-        Ok(Some((TimedRequest { request: Request::Start { name, topology, lease }, .. }, _))) => {
-            Ok((name, topology, lease))
+        Ok(Some((TimedRequest { request: Request::Start { name, topology, lease, takes_over }, .. }, _))) => {
+            Ok(Start { name, topology, lease, takes_over })
         }
         _ => Err(Error::usage("this is an internal command; use `siga net up` to start a control program")),
     }
@@ -252,6 +286,8 @@ impl Control {
             attached: Attached::default(),
             application_pids: BTreeMap::new(),
             lease: None,
+            heir: None,
+            replacements: Replacements::default(),
             log,
             stderr: BTreeMap::new(),
             cgroup: None,
@@ -276,8 +312,11 @@ impl Control {
     }
 
     /// Performs the timed actions that are due. Then waits for events, for `time` at most, and handles them. Returns false once the
-    /// network is down and its files are removed.
+    /// network is down and its files are removed, or when the network is to be handed over.
     pub fn turn(&mut self, time: Option<Duration>) -> bool {
+        if self.heir.is_some() {
+            return false;
+        }
         let now = Instant::now();
         self.due(now);
         if let Stage::Down(why) = &self.stage {
@@ -299,6 +338,9 @@ impl Control {
                 Source::Process(guest) => self.process_ended(&guest),
                 Source::Stderr(guest) => self.receive_stderr(&guest),
                 Source::Client(client) => self.receive_from_client(client),
+                Source::SuccessorChannel => self.receive_from_successor(),
+                Source::SuccessorProcess => self.abandon("the new process has ended"),
+                Source::Replaced(registration) => self.replacements.ended(&mut self.events, registration),
                 Source::Holder(network, port) => self.holder_ended(&network, &port),
                 Source::Uplink(network, port) => self.uplink_changed(&network, &port),
             }
@@ -324,6 +366,7 @@ impl Control {
             .chain(self.log.due())
             .chain(self.ports.due())
             .chain(self.direct.due())
+            .chain(self.replacements.due())
             .min()
     }
 
@@ -332,6 +375,7 @@ impl Control {
         self.clients_due(now);
         self.ports_due(now);
         self.direct_due(now);
+        self.replacement_due(now);
         self.stderr_due(now);
         self.log.write_due_counts(now);
         let has_ended = |guest: &Guest| guest.process.is_none() && guest.channel.is_none();
@@ -370,6 +414,8 @@ impl Control {
                 Some(error) => format!("network: going down: {error}"),
             });
             self.stage = Stage::Stopping { until: Instant::now() + crate::limits::ANSWER_TIME_MAX, why };
+            self.replacements.queue.clear();
+            self.abandon("the network goes down");
             self.stop_all();
         }
     }

@@ -152,6 +152,11 @@ impl Outbound {
         }
     }
 
+    /// Returns whether packets are collected in a block that the partner cannot see yet.
+    pub(crate) fn holds_packets(&self) -> bool {
+        with_blocks!(self, blocks => blocks.filled() > 0, _ => false)
+    }
+
     /// Returns the length in bytes of the largest packet that fits into a buffer.
     pub(crate) fn packet_bytes_max(&self) -> usize {
         match self {

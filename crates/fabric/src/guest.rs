@@ -25,6 +25,7 @@ mod ports;
 pub mod process;
 mod relay;
 mod report;
+mod retire;
 mod senders;
 mod setup;
 #[cfg(test)]
@@ -44,6 +45,7 @@ use crate::switch::Switch;
 use links::HalfPair;
 use orders::{Capture, OpenPing};
 use peer_link::Links;
+use retire::Stopping;
 use siga_iucv::options::DatagramChange;
 use siga_ring::clock::Ticks;
 use siga_ring::wait::Waiter;
@@ -113,6 +115,7 @@ pub struct Node {
     switch: Option<Box<Switch>>,
     /// The time until which a zero-copy send waits for a retained buffer to become free. `None` if no zero-copy send waits.
     retained_until: Option<Ticks>,
+    stopping: Stopping,
     runs: bool,
     stops: bool,
 }

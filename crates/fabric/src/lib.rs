@@ -34,3 +34,4 @@ mod switch;
 mod sys;
 mod tap_device;
 pub mod tcp_settings;
+pub mod upgrade;

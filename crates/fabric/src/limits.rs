@@ -55,6 +55,9 @@ pub const CONNECTIONS_AT_ONCE_MAX: usize = 16;
 pub const OUT_OF_DESCRIPTORS_WAIT: Duration = Duration::from_millis(10);
 /// Time limit for the start of a guest, from the start of its process until it reports that it runs.
 pub const START_TIME_MAX: Duration = Duration::from_secs(10);
+/// While the process of a guest is replaced: time limit for the partners to stop sending, and then for the process to pass on its frames.
+/// A guest that takes longer is not waited for.
+pub const REPLACE_STEP_TIME_MAX: Duration = Duration::from_millis(100);
 /// Maximum time that a request may wait until the control program starts to process it. A request that has waited longer is
 /// refused.
 pub const TAKE_UP_TIME_MAX: Duration = Duration::from_secs(5);

@@ -11,7 +11,7 @@ mod walk;
 
 use crate::files::{self, through};
 use crate::limits::STATE_BYTES_MAX;
-use contents::{CONTROL, GUESTS, LOCK, LOG, LOG_OLD, STATE, STATE_PART};
+use contents::{CONTROL, GUESTS, LOCK, LOG, LOG_OLD, STATE, STATE_PART, SUCCESSOR};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -257,6 +257,21 @@ impl RunDir {
             Some(in_use) => Path::new(&through(&in_use.guests.descriptor)).join(guest.as_str()),
             None => Path::new(&through(&self.own.descriptor)).join(GUESTS).join(guest.as_str()),
         }
+    }
+
+    /// Returns the path of the socket of a process that is to replace that of a guest. The path leads through the open directory in
+    /// `/proc/self/fd`.
+    pub(crate) fn successor(&self) -> PathBuf {
+        Path::new(&through(&self.own.descriptor)).join(SUCCESSOR)
+    }
+
+    /// Gives the socket of the process that replaces that of a guest the name of the guest's socket.
+    ///
+    /// # Errors
+    /// Returns an error if another process has removed the socket.
+    pub(crate) fn succeed(&self, guest: &Name) -> Result<()> {
+        let renamed = rustix::fs::rename(self.successor(), self.guest(guest));
+        renamed.context(format!("cannot rename the socket of guest {guest}"))
     }
 
     /// Returns the path of the log. The path leads through the open directory in `/proc/self/fd`.

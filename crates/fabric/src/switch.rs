@@ -31,6 +31,7 @@ use siga_stack::limits::FRAME_BYTES_MAX;
 use siga_stack::link::frame::Marks;
 use siga_stack::link::virtio;
 use siga_stack::time::Instant;
+use std::collections::HashMap;
 use table::Table;
 use tap::Tap;
 
@@ -91,6 +92,8 @@ pub(crate) struct Switch {
     /// Memory for the payload of a frame that goes from a ring to TAP devices.
     pub(crate) scratch: Vec<u8>,
     pub(crate) capture: Option<capture::Capture>,
+    /// The addresses that a former process of this switch had learned, until the order to run.
+    pub(crate) handed_over: Vec<KnownAddress>,
     /// The number of frames into which large segments were cut in this turn.
     pub(crate) pieces: usize,
 }
@@ -114,6 +117,7 @@ impl Switch {
             inbox: vec![0; virtio::HEADER_BYTES + FRAME_BYTES_MAX + frame::TAG_BYTES],
             scratch: Vec::new(),
             capture: None,
+            handed_over: Vec::new(),
             pieces: 0,
         }
     }
@@ -177,6 +181,22 @@ impl Switch {
         let mut known: Vec<KnownAddress> = known.collect();
         known.sort();
         known
+    }
+
+    /// Learns the addresses that a former process of this switch had learned, at ports whose addresses are not set.
+    pub(crate) fn learn_handed_over(&mut self, now: Instant) {
+        let unprotected = |(at, port): (usize, &Option<Port>)| {
+            let port = port.as_ref().filter(|port| port.settings.protection == Protection::Off)?;
+            Some((port.label.clone(), at))
+        };
+        let places: HashMap<String, usize> = self.ports.iter().enumerate().filter_map(unprotected).collect();
+        for KnownAddress { vlan, mac, port, age_ms } in std::mem::take(&mut self.handed_over) {
+            let Some((at, age_ms)) = port.and_then(|port| places.get(&port)).zip(age_ms) else { continue };
+            if mac.0[0] & 1 == 0 && mac.0 != [0; 6] {
+                let seen = Instant::from_ns(now.as_ns().saturating_sub(age_ms.saturating_mul(1_000_000)));
+                self.table.learn(seen, vlan, mac.0, *at);
+            }
+        }
     }
 
     /// Forgets all learned addresses.

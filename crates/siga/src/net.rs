@@ -5,6 +5,7 @@ mod lsqeth;
 mod status;
 mod switches;
 mod time;
+mod upgrade;
 mod zvm;
 
 use crate::measure::announce;
@@ -65,6 +66,11 @@ pub(crate) enum NetCommand {
         /// Name of the network that `siga net up` started.
         network: Name,
     },
+    /// Replace the processes of a running network by another build of siga, while traffic flows.
+    ///
+    /// What cannot be replaced goes on, and the command says why (exit status 4).
+    #[command(after_help = upgrade::HELP)]
+    Upgrade(upgrade::UpgradeArgs),
     /// Show the running networks and their guests.
     #[command(
         after_help = "Examples:\n  siga net status\n  siga net status figure-1 --detail\n  siga net status switch --layout zvm\n  siga net status cards --layout lsqeth"
@@ -238,6 +244,9 @@ pub(crate) enum NetCommand {
         /// The directory of all networks.
         base: PathBuf,
     },
+    /// Say which build of siga this is (`siga net upgrade` starts it).
+    #[command(hide = true)]
+    Build,
     /// Run a guest (the control program starts it).
     #[command(hide = true)]
     Guest {
@@ -341,7 +350,9 @@ pub(crate) fn run(command: NetCommand) -> Result<()> {
             let networks = checked.networks.len();
             print(&format!("{}: {guests} guests on {networks} networks\n", topology.display()))
         }
-        NetCommand::Control { base } => siga_fabric::control::run(&base),
+        NetCommand::Upgrade(args) => upgrade::run(&args),
+        NetCommand::Build => siga_fabric::upgrade::say_build(),
+        NetCommand::Control { base } => siga_fabric::upgrade::run_control(&base),
         NetCommand::Guest { name: _ } | NetCommand::Switch { name: _ } => siga_fabric::guest::process::run(),
     }
 }

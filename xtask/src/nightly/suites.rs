@@ -45,6 +45,13 @@ pub(super) const SUITES: &[Suite] = &[
         15,
         &[],
     ),
+    suite(
+        "upgrade",
+        "cargo test --locked --release --package siga --test upgrade -- --ignored --nocapture",
+        8,
+        20,
+        &[],
+    ),
     suite("direct", "cargo test --locked --package siga-fabric --test direct -- --ignored", 10, 30, &[]),
     suite(
         "kernel",

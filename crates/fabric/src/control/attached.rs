@@ -82,6 +82,9 @@ impl Control {
             Request::Application { .. } | Request::Attach { .. } => self.attached.add(&client.channel),
             Request::ApplicationMemory => Ok(()),
             Request::Start { .. }
+            | Request::HandOver
+            | Request::HandedOver
+            | Request::Replace
             | Request::Status { .. }
             | Request::Report(_)
             | Request::Sample { .. }

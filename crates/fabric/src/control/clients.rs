@@ -41,6 +41,8 @@ pub(super) enum Waits {
         /// True if the control program has sent the guest's memory files to the client.
         has_guest_memory: bool,
     },
+    /// The client waits until the processes of all guests are replaced.
+    Replacements,
     /// The client waits until all guests have started.
     Start,
     /// The client waits until the network is down.
@@ -60,7 +62,12 @@ pub(super) enum Waits {
 impl Client {
     pub(super) fn due(&self) -> Option<Instant> {
         match &self.waits {
-            Waits::Nothing | Waits::Application { .. } | Waits::Start | Waits::Down | Waits::Capture(_) => None,
+            Waits::Nothing
+            | Waits::Application { .. }
+            | Waits::Replacements
+            | Waits::Start
+            | Waits::Down
+            | Waits::Capture(_) => None,
             Waits::Reports { until, .. } | Waits::Pong { until, .. } | Waits::Guest { until, .. } => Some(*until),
         }
     }
@@ -138,6 +145,7 @@ impl Control {
                 self.request(key, request, descriptors);
             }
             Waits::Application { .. }
+            | Waits::Replacements
             | Waits::Start
             | Waits::Down
             | Waits::Reports { .. }
@@ -173,6 +181,9 @@ impl Control {
         let Some(client) = self.clients.remove(&key) else { return };
         self.events.remove(key, &client.channel);
         self.end_reservations(key);
+        if client.waits == Waits::Replacements {
+            self.replacements.queue.clear();
+        }
         if self.lease == Some(key) {
             self.begin_stop(None);
         }
@@ -302,6 +313,7 @@ impl Control {
                 }
                 Waits::Nothing
                 | Waits::Application { .. }
+                | Waits::Replacements
                 | Waits::Start
                 | Waits::Down
                 | Waits::Capture(_)

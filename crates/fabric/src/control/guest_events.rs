@@ -34,6 +34,9 @@ impl GuestEvent {
             Self::Memory { .. } | Self::Direct { event: DirectRequest::Memory { .. }, .. } => (1, CONFIGURED),
             Self::ApplicationMemory { .. } => (2, CONFIGURED),
             Self::Couple { .. }
+            | Self::Prepared { .. }
+            | Self::Learned { .. }
+            | Self::Retired
             | Self::Direct { .. }
             | Self::ApplicationEnded { .. }
             | Self::Linked { .. }
@@ -110,6 +113,12 @@ impl Control {
             }
             GuestEvent::Port { port } => self.adopt_port(name, &port, descriptors),
             GuestEvent::Couple { device, member } => self.couple(name, device, member),
+            GuestEvent::Memory { pair } if self.is_renewed(pair) => {
+                self.renewed_memory(name, pair, descriptors.pop());
+            }
+            GuestEvent::Prepared { why_not } => self.guest_prepared(name, why_not),
+            GuestEvent::Learned { addresses } => self.guest_learned(name, addresses),
+            GuestEvent::Retired => self.guest_retired(name),
             GuestEvent::Memory { pair } => {
                 if let (Some(out), Some(memory)) = (self.pairs.memory(pair, name), descriptors.pop()) {
                     self.send_order_because(Some(name), &out.to, &out.order, vec![memory]);
@@ -128,6 +137,7 @@ impl Control {
                 let orders = self.pairs.idle(pair, name);
                 self.send_all(Some(name), orders);
             }
+            GuestEvent::Quiet { pair } if self.is_quieted(name, pair) => {}
             GuestEvent::Quiet { pair } => {
                 let orders = self.pairs.quiet(pair, name);
                 self.send_all(Some(name), orders);
@@ -160,6 +170,10 @@ impl Control {
     }
 
     fn lost(&mut self, name: &Name, pair: RingPairId, why: &Loss) {
+        if self.is_renewed(pair) {
+            self.renewal_lost(pair);
+            return;
+        }
         let Some(partner) = self.pairs.partner(pair, name) else { return };
         let text = format!("guest {name} detached: {why}");
         let line = format!("pair {}: guest {name} with {partner}: {text}", pair.0);
@@ -184,8 +198,9 @@ impl Control {
     pub(super) fn couple(&mut self, asker: &Name, device: Name, member: MemberId) {
         let own = MemberId { guest: asker.clone(), device: device.clone() };
         let may = self.may_couple_now(asker, &member.guest);
-        let (guests, issuer) = (&self.guests, self.state.issuer());
-        let runs = |guest: &Name| guests.get(guest).is_some_and(Guest::runs);
+        let (guests, issuer, replaced) = (&self.guests, self.state.issuer(), self.replacements.busy_with());
+        // A guest whose process is being replaced gets its pairs when the new process runs.
+        let runs = |guest: &Name| guests.get(guest).is_some_and(Guest::runs) && replaced != Some(guest);
         match may.and_then(|()| self.pairs.want(&self.topology, issuer, &own, &member, runs)) {
             Ok(orders) => self.send_all(Some(asker), orders),
             Err(why) => {

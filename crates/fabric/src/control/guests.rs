@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 /// The command-line arguments of a guest's process.
 pub(super) const GUEST_ARGUMENTS: [&str; 2] = ["net", "guest"];
 /// The command-line arguments of a switch's process.
-const SWITCH_ARGUMENTS: [&str; 2] = ["net", "switch"];
+pub(super) const SWITCH_ARGUMENTS: [&str; 2] = ["net", "switch"];
 
 /// The process of a guest.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Running {
         }
     }
 
-    fn pidfd(&self) -> BorrowedFd<'_> {
+    pub(super) fn pidfd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Own(process) => process.pidfd(),
             Self::Adopted(peer) => peer.pidfd.as_fd(),
@@ -181,7 +181,13 @@ impl Control {
     }
 
     /// Records the new process of a guest and the channel to it, and watches both.
-    fn begin_process(&mut self, name: &Name, phase: Phase, process: Running, channel: Channel) -> Result<()> {
+    pub(super) fn begin_process(
+        &mut self,
+        name: &Name,
+        phase: Phase,
+        process: Running,
+        channel: Channel,
+    ) -> Result<()> {
         let process = (self.watch(process.pidfd(), Source::Process(name.clone()))?, process);
         let channel = (self.watch(&channel, Source::Channel(name.clone()))?, channel);
         let (pairs_max, now) = (self.topology.guests[name].pairs_max, Instant::now());
@@ -235,24 +241,17 @@ impl Control {
 
     /// Sends a guest its configuration and the list of its partners (the guests with which it shares a network).
     pub(super) fn configure(&mut self, name: &Name) -> Result<()> {
-        let guest = &self.topology.guests[name];
-        let config = GuestConfig {
-            name: name.clone(),
-            forwarding: guest.forwarding,
-            waiting: guest.waiting,
-            devices: guest.devices.iter().map(|device| GuestDevice::of(&self.topology, device)).collect(),
-            routes: guest.routes.clone(),
-            tcp: guest.tcp.clone(),
-            tcp_to: guest.tcp_to.clone(),
-            allow: guest.allow.clone(),
-            secret: self.state.secrets[name].control.clone(),
-            switch: SwitchConfig::of(&self.topology, name).filter(|_| guest.is_switch),
-        };
+        let config = self.config_of(name, false);
         let socket = bind(&self.run.guest(name))?;
         self.send_order(name, &Order::Configure(Box::new(config)), vec![socket]);
         for (device, member) in self.members_of(name) {
             self.send_order(name, &Order::Member { device, member }, Vec::new());
         }
+        self.run_guest(name)
+    }
+
+    /// Sends a guest that has its configuration the orders that let it run.
+    pub(super) fn run_guest(&mut self, name: &Name) -> Result<()> {
         if self.topology.guests[name].is_switch {
             self.send_ports(name)?;
             if self.state.mirrors.contains_key(name) {
@@ -264,6 +263,24 @@ impl Control {
             guest.phase = Some(Phase::Configured);
         }
         Ok(())
+    }
+
+    /// Returns the configuration of a guest. `replaces` is true for a process that is to replace the present one.
+    pub(super) fn config_of(&self, name: &Name, replaces: bool) -> GuestConfig {
+        let guest = &self.topology.guests[name];
+        GuestConfig {
+            name: name.clone(),
+            forwarding: guest.forwarding,
+            waiting: guest.waiting,
+            devices: guest.devices.iter().map(|device| GuestDevice::of(&self.topology, device)).collect(),
+            routes: guest.routes.clone(),
+            tcp: guest.tcp.clone(),
+            tcp_to: guest.tcp_to.clone(),
+            allow: guest.allow.clone(),
+            secret: self.state.secrets[name].control.clone(),
+            switch: SwitchConfig::of(&self.topology, name).filter(|_| guest.is_switch),
+            replaces,
+        }
     }
 
     /// Returns the partners of a guest. Each partner is listed with the device through which the guest reaches it.
@@ -356,6 +373,7 @@ impl Control {
     /// `restart` setting asks for one.
     fn ended(&mut self, name: &Name, how: &str, clean: bool) {
         self.log.of_guest(name, &format!("guest {name}: ended: {how}"));
+        self.guest_ended_in_replacement(name);
         let orders = self.pairs.gone(name);
         self.send_all(Some(name), orders);
         self.applications_gone(name);

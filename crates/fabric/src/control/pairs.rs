@@ -68,6 +68,22 @@ impl RingPair {
         self.ends.iter().map(|end| end.inbound.total_bytes()).sum()
     }
 
+    /// Returns the orders that make the pair.
+    fn orders_to_make(&self, id: RingPairId) -> [Outgoing; 2] {
+        [0, 1].map(|at| {
+            let (end, peer) = (&self.ends[at], &self.ends[1 - at]);
+            let order = Order::MakePair(RingPairEnd {
+                pair: id,
+                asked: at == 0,
+                device: end.member.device.clone(),
+                member: peer.member.clone(),
+                inbound: end.inbound,
+                outbound: peer.inbound,
+            });
+            Outgoing { to: end.member.guest.clone(), order }
+        })
+    }
+
     fn end_of(&self, guest: &Name) -> Option<usize> {
         self.ends.iter().position(|end| end.member.guest == *guest)
     }
@@ -80,6 +96,23 @@ impl RingPair {
 
     fn end_mut(&mut self, member: &MemberId) -> Option<&mut End> {
         self.ends.iter_mut().find(|end| end.member == *member)
+    }
+}
+
+/// A pair that is to replace another one with the same members.
+#[derive(Debug)]
+pub(super) struct Renewal {
+    pub(super) old: RingPairId,
+    pub(super) new: RingPairId,
+    /// The guest whose process stays.
+    pub(super) partner: Name,
+    pair: RingPair,
+}
+
+impl Renewal {
+    /// Returns the orders that make the new pair.
+    pub(super) fn orders(&self) -> [Outgoing; 2] {
+        self.pair.orders_to_make(self.new)
     }
 }
 
@@ -136,18 +169,7 @@ impl RingPairs {
         }
         self.last += 1;
         let id = issuer.pair(self.last, [0, 1].map(|at| (&pair.ends[at].member, pair.ends[at].inbound)));
-        let orders = [0, 1].map(|at| {
-            let (end, peer) = (&pair.ends[at], &pair.ends[1 - at]);
-            let order = Order::MakePair(RingPairEnd {
-                pair: id,
-                asked: at == 0,
-                device: end.member.device.clone(),
-                member: peer.member.clone(),
-                inbound: end.inbound,
-                outbound: peer.inbound,
-            });
-            Outgoing { to: end.member.guest.clone(), order }
-        });
+        let orders = pair.orders_to_make(id);
         self.wanted.remove(&key);
         self.of_couple.insert(key, id);
         self.pairs.insert(id, pair);
@@ -240,8 +262,13 @@ impl RingPairs {
     /// Handles the end of a guest. Returns orders for its partners to drop their ends of the pairs. The guest's pairs are made
     /// again when it starts again.
     pub(super) fn gone(&mut self, guest: &Name) -> Vec<Outgoing> {
+        self.gone_except(guest, &[])
+    }
+
+    /// Handles the end of a guest's process like [`RingPairs::gone`], but keeps the pairs of the process that has replaced it.
+    pub(super) fn gone_except(&mut self, guest: &Name, kept: &[RingPairId]) -> Vec<Outgoing> {
         let mut orders = Vec::new();
-        for pair in self.of(guest) {
+        for pair in self.of(guest).into_iter().filter(|pair| !kept.contains(pair)) {
             let ends = &self.pairs[&pair].ends;
             let (asker, other) = (ends[0].member.clone(), ends[1].member.clone());
             orders.extend(self.end(pair, &format!("guest {guest} has ended"), |to| to != guest));
@@ -310,6 +337,40 @@ impl RingPairs {
         let half = |(id, pair): (&RingPairId, &RingPair)| pair.ends.iter().any(missing).then_some(*id);
         let half: Vec<RingPairId> = self.pairs.iter().filter_map(half).collect();
         half.into_iter().flat_map(|pair| self.end(pair, "the partner does not have this ring pair", |_| true)).collect()
+    }
+
+    /// Prepares a new pair for each complete pair of a guest, because another process replaces the guest's present one.
+    pub(super) fn renewals(&mut self, issuer: Issuer<'_>, guest: &Name) -> Vec<Renewal> {
+        let mut renewals = Vec::new();
+        for old in self.of(guest) {
+            let known = &self.pairs[&old];
+            let Some(partner) = self.partner(old, guest).map(|partner| partner.guest.clone()) else { continue };
+            if known.is_quiescing || known.ends.iter().any(|end| !end.is_linked || end.is_missing) {
+                continue;
+            }
+            let ends = known
+                .ends
+                .each_ref()
+                .map(|end| End { has_passed_memory: true, ..End::new(end.member.clone(), end.inbound) });
+            self.last += 1;
+            let new = issuer.pair(self.last, [0, 1].map(|at| (&ends[at].member, ends[at].inbound)));
+            renewals.push(Renewal { old, new, partner, pair: RingPair { ends, is_quiescing: false } });
+        }
+        renewals
+    }
+
+    /// Replaces a pair by the new one. Returns the order for the partner to drop the old one.
+    pub(super) fn renew(&mut self, renewal: Renewal) -> Vec<Outgoing> {
+        let Renewal { old, new, partner, pair } = renewal;
+        let orders = self.end(old, "the partner's process is replaced", |guest| *guest == partner);
+        self.of_couple.insert(couple(&pair.ends[0].member, &pair.ends[1].member), new);
+        self.pairs.insert(new, pair);
+        orders
+    }
+
+    /// Ends a pair whose guests may have stopped sending. They ask for it again.
+    pub(super) fn end_to_renew(&mut self, pair: RingPairId) -> Vec<Outgoing> {
+        self.end(pair, "the partner's process was not replaced", |_| true)
     }
 
     /// Returns the number of a guest's pairs.

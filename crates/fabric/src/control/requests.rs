@@ -17,12 +17,15 @@ use std::time::{Duration, Instant};
 
 impl Control {
     pub(super) fn request(&mut self, key: u64, request: Request, mut descriptors: Vec<OwnedFd>) {
-        if let Err(error) = self.may_ask(key, &request) {
+        if let Err(error) = self.may_ask(key, &request).and_then(|()| self.may_change(&request)) {
             self.finish(key, Err(error));
             return;
         }
         let outcome = match request {
             Request::Start { .. } => Err(Error::usage("this control program already has a network")),
+            Request::HandOver => self.hand_over(key).map(|()| None),
+            Request::HandedOver => Err(Error::usage("this connection has not asked to take the network over")),
+            Request::Replace => self.replace_all(key).map(|()| None),
             Request::Status { detail } => {
                 self.status(key, detail);
                 Ok(None)
@@ -80,6 +83,44 @@ impl Control {
             Ok(Some(())) => self.finish(key, Ok(())),
             Err(error) => self.finish(key, Err(error)),
         }
+    }
+
+    /// Returns an error for a request that changes what a process that is being prepared has already received.
+    fn may_change(&self, request: &Request) -> Result<()> {
+        let Some(replaced) = self.replacements.guest() else { return Ok(()) };
+        let is_changed = match request {
+            Request::StartGuest(guest)
+            | Request::StopGuest(guest)
+            | Request::Capture { guest, .. }
+            | Request::Application { guest, .. } => guest == replaced,
+            Request::Grant { .. }
+            | Request::Revoke { .. }
+            | Request::Allow { .. }
+            | Request::ChangePort { .. }
+            | Request::Mirror { .. }
+            | Request::HandOver => true,
+            Request::Start { .. }
+            | Request::HandedOver
+            | Request::Replace
+            | Request::Status { .. }
+            | Request::Report(_)
+            | Request::Sample { .. }
+            | Request::Down
+            | Request::Secret { .. }
+            | Request::ApplicationMemory
+            | Request::Attach { .. }
+            | Request::Ping { .. }
+            | Request::ReservePort { .. }
+            | Request::JoinPort
+            | Request::ReleasePort { .. }
+            | Request::Tenants
+            | Request::Addresses { .. } => false,
+        };
+        if is_changed {
+            let message = format!("the process of guest {replaced} is being replaced");
+            return Err(Error::environment(message).hint("try again"));
+        }
+        Ok(())
     }
 
     fn known(&self, guest: &Name) -> Result<()> {

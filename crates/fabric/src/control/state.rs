@@ -126,6 +126,16 @@ impl State {
         Ok(())
     }
 
+    /// Returns the incarnation number of a guest.
+    pub(crate) fn incarnation(&self, guest: &Name) -> Option<u64> {
+        self.incarnations.get(guest).copied()
+    }
+
+    /// Makes an earlier incarnation number of a guest valid again.
+    pub(crate) fn restore_incarnation(&mut self, guest: &Name, number: Option<u64>) {
+        self.incarnations.extend(number.map(|number| (guest.clone(), number)));
+    }
+
     /// Changes what is known about a port. Returns true if the state is different from before.
     pub(crate) fn set_port(&mut self, (network, port): &(Name, Name), change: impl FnOnce(&mut PortState)) -> bool {
         let ports = self.ports.entry(network.clone()).or_default();
@@ -191,6 +201,17 @@ impl State {
             return Err(damaged(&"a guest has no secrets"));
         }
         Ok(Some((state, topology)))
+    }
+
+    /// Returns the version of the protocol that wrote the state, or `None` if there is no state.
+    ///
+    /// # Errors
+    /// Returns an error if the state is damaged.
+    pub(crate) fn protocol_in(run: &RunDir) -> Result<Option<u32>> {
+        let Some(bytes) = run.read_state()?.filter(|bytes| !bytes.is_empty()) else { return Ok(None) };
+        let version: Version = serde_json::from_slice(&bytes)
+            .context(format!("siga cannot use the state of the network in {}", run.path().display()))?;
+        Ok(Some(version.protocol))
     }
 
     /// Writes the state file. The access that is granted now is read from `topology`. A `durable` write survives a loss of power.

@@ -252,13 +252,6 @@ impl Node {
         idle.into_iter().for_each(|pair| self.send_event(&GuestEvent::Idle { pair }, Vec::new()));
     }
 
-    pub(super) fn quiesce(&mut self, pair: RingPairId) {
-        if let Some(sender) = self.links.senders.iter_mut().find(|sender| sender.pair == Some(pair)) {
-            sender.quiesce();
-        }
-        self.send_event(&GuestEvent::Quiet { pair }, Vec::new());
-    }
-
     pub(super) fn refused(&mut self, device: &Name, member: &MemberId) {
         if let Some(link) = self.link_of(device, member) {
             self.wait_to_ask(link);

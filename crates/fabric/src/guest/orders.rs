@@ -55,7 +55,8 @@ impl Node {
         self.links.senders.iter_mut().for_each(|sender| sender.asked = false);
         // Without a socket on which it listens for reconnecting control programs, the guest can never have a control program again.
         // So it stops.
-        self.stops |= self.listener.is_none();
+        // A process that was to replace another one has no use without it, either.
+        self.stops |= self.listener.is_none() || (self.config.replaces && !self.runs);
     }
 
     #[inline]
@@ -110,6 +111,7 @@ impl Node {
             Order::Allow(allow) => self.change_allow(now, allow),
             Order::Run => {
                 self.runs = true;
+                self.learn_handed_over(now);
                 self.send_event(&GuestEvent::Ready { confinement: self.confinement.clone() }, Vec::new());
             }
             Order::MemberGone { device, member } => self.remove_member(&device, &member),
@@ -150,6 +152,10 @@ impl Node {
             }
             Order::Capture { snap_bytes, blocks } => self.start_capture((snap_bytes, blocks), descriptors.pop()),
             Order::CaptureStop => self.stop_capture(),
+            Order::Prepare => self.prepare(),
+            Order::Retire => self.retire(),
+            Order::Resume => self.resume(),
+            Order::Learn { addresses } => self.learn(addresses),
             Order::Stop => {
                 self.account(None);
                 self.stops = true;
@@ -250,6 +256,9 @@ impl Node {
             self.links.take_captured(at);
         }
         self.write_capture();
+        if self.stopping.is_anything() {
+            self.report_stopped(now);
+        }
     }
 
     fn write_capture(&mut self) {

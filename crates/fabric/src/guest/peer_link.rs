@@ -271,8 +271,11 @@ impl Sender {
     /// # Errors
     /// Returns a [`Violation`] if the partner broke the ring's protocol.
     pub(crate) fn transmit<S: Source>(&mut self, source: &mut S) -> Result<bool, Violation> {
+        if self.is_quiesced {
+            return self.flush_accepted();
+        }
         let drops = self.drops();
-        let Some(ring) = self.ring.as_mut().filter(|_| !self.is_quiesced) else { return Ok(false) };
+        let Some(ring) = self.ring.as_mut() else { return Ok(false) };
         let (mut full, mut gone) = (false, 0);
         while let Some((bytes, marks)) = self.backlog.front() {
             let packet = Transmit { len: bytes.len(), marks };
@@ -368,7 +371,7 @@ impl Sender {
 
     /// Returns whether the sender waited for free buffers and can now continue.
     pub(crate) fn has_room(&mut self) -> bool {
-        let Some(ring) = self.ring.as_mut().filter(|_| self.awaited > 0 && !self.is_quiesced) else { return false };
+        let Some(ring) = self.ring.as_mut().filter(|_| self.awaited > 0) else { return false };
         // An error is a violation of the ring's protocol. Ignore it here, because the next use of the ring returns it again.
         ring.in_flight().is_ok_and(|in_flight| in_flight == 0 || in_flight + self.awaited <= ring.round())
     }
@@ -384,8 +387,8 @@ impl Sender {
     /// If the sender waits for buffers, requests a notification from the partner when enough of them are free. Returns false if
     /// enough are already free.
     pub(crate) fn request_room(&mut self) -> bool {
-        let waits = (self.awaited > 0 || self.backpressure) && !self.waits_for_channel();
-        let Some(ring) = self.ring.as_mut().filter(|_| waits && !self.is_quiesced) else { return true };
+        let waits = (self.awaited > 0 || self.backpressure && !self.is_quiesced) && !self.waits_for_channel();
+        let Some(ring) = self.ring.as_mut().filter(|_| waits) else { return true };
         // A sender that needs only one buffer requests the notification for half of the buffers. So the partner sends fewer
         // notifications. The other half is still full then, so the partner need not wait for packets.
         let awaited = if self.awaited <= 1 { ring.round() / 2 } else { self.awaited };

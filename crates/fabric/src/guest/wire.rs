@@ -72,14 +72,12 @@ impl Sender {
         self.is_dirty = true;
     }
 
-    /// Stops sending, because the control program is about to end the ring pair. Sends a message about this first, if the
-    /// connectivity type has one.
-    pub(super) fn quiesce(&mut self) {
+    /// Sends a message that this side sends nothing more, if the connectivity type has one.
+    pub(super) fn end_sending(&mut self) {
         if let Some(ring) = &mut self.ring {
             // An error is a violation of the ring's protocol. The end of the pair does not need the ring.
             let _ = self.outbound.end(ring);
         }
-        self.is_quiesced = true;
     }
 
     /// Begins or ends the capture of the blocks that this link sends.
@@ -133,8 +131,12 @@ impl Sender {
     }
 
     fn transmit_over<S: Source>(&mut self, wire: &mut Packets, at: Instant, source: &mut S) -> Result<bool, Violation> {
-        if self.ring.is_none() || self.is_quiesced {
+        if self.ring.is_none() {
             return Ok(false);
+        }
+        if self.is_quiesced {
+            self.is_dirty = false;
+            return Ok(self.deliver(wire, at)? > 0);
         }
         let mut count = 0;
         while let Some(bytes) = self.backlog.pop() {
@@ -185,7 +187,7 @@ impl Sender {
     /// Returns the time at which the next packet or block arrives at the end of the modelled link. `None` also if packets wait there for
     /// an empty buffer, or if there is no ring.
     fn next_arrival(&self) -> Option<Instant> {
-        match self.wire.as_ref().filter(|_| self.ring.is_some() && !self.is_quiesced)? {
+        match self.wire.as_ref().filter(|_| self.ring.is_some())? {
             Wire::Packets(packets) if packets.arrived.is_none() => packets.emulator.next_due(),
             Wire::Packets(_) => None,
             Wire::Channel(_) => self.outbound.block_due(),
@@ -195,6 +197,15 @@ impl Sender {
     /// Returns whether a block is on the channel. Packets then wait for it, and not for a buffer.
     pub(super) fn waits_for_channel(&self) -> bool {
         self.outbound.block_due().is_some()
+    }
+
+    /// Returns whether packets are on the modelled link.
+    pub(super) fn is_on_wire(&self) -> bool {
+        match &self.wire {
+            Some(Wire::Packets(packets)) => packets.arrived.is_some() || packets.emulator.next_due().is_some(),
+            // The packets of a block are those of the device.
+            Some(Wire::Channel(_)) | None => false,
+        }
     }
 
     /// Loses the packets on the modelled link, because the ring pair ends.

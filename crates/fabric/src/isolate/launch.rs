@@ -19,7 +19,9 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::rc::Rc;
 
 /// The path of the file that this process executes. The path is valid even if the file was renamed.
 const RUNNING: &str = "/proc/self/exe";
@@ -65,8 +67,34 @@ impl Program {
             }
             Err(error) => return Err(error).context(RUNNING),
         };
+        Self::of(&mut file)
+    }
+
+    /// Prepares another program for starting processes: a build of siga in a file. As [`Program::load`], it copies the file and hides
+    /// this process. What happens to the file later has no effect.
+    ///
+    /// # Errors
+    /// Returns an error if the file is not a regular file, or cannot be read. Also returns the errors of [`Program::load`], and an
+    /// error if the host forbids execution from memory.
+    pub fn at(path: &Path) -> Result<Self> {
+        isolate::hide()?;
+        let at = || format!("cannot use {} as a build of siga", path.display());
+        let mut file = File::open(path).map_err(|error| Error::usage(format!("{}: {error}", at())))?;
+        if !file.metadata().context(at())?.is_file() {
+            return Err(Error::usage(format!("{}: it is not a regular file", at())));
+        }
+        match Self::of(&mut file)? {
+            Self { image: Image::Readable { why } } => {
+                Err(Error::environment(format!("{}: this host runs no program from memory: {why}", at()))
+                    .hint("allow it (sysctl vm.memfd_noexec=0), or run the command of the new build itself"))
+            }
+            program => Ok(program),
+        }
+    }
+
+    fn of(file: &mut File) -> Result<Self> {
         let image = match executable_memory() {
-            Ok(memory) => copy(&mut file, memory).context("cannot copy the program into memory")?,
+            Ok(memory) => copy(file, memory).context("cannot copy the program into memory")?,
             Err(why @ (Errno::ACCESS | Errno::PERM | Errno::NOSYS)) => Image::Readable { why: why.to_string() },
             Err(error) => return Err(error).context("cannot allocate memory for a copy of the program"),
         };
@@ -127,7 +155,7 @@ pub trait Launcher: std::fmt::Debug {
     fn start(&self, arguments: &[&str], channel: OwnedFd, stderr: OwnedFd) -> Result<Process>;
 }
 
-impl Launcher for Program {
+impl Launcher for Rc<Program> {
     fn start(&self, arguments: &[&str], channel: OwnedFd, stderr: OwnedFd) -> Result<Process> {
         self.start_with(arguments, channel, stderr)
     }

@@ -4,7 +4,7 @@
 //! documentation lists them in their order.
 
 use super::direct::{DirectOrder, DirectRequest};
-use super::report::{ReportPart, Traffic};
+use super::report::{KnownAddress, ReportPart, Traffic};
 use super::secret::Secret;
 use super::ticket::{ApplicationId, RingPairId};
 use ipnet::IpNet;
@@ -26,7 +26,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 /// The version of the protocol: of all messages of this crate. Both ends of a channel must use the same version.
-pub const PROTOCOL: u32 = 17;
+pub const PROTOCOL: u32 = 18;
 
 /// The name of a member of a network: one device of one guest.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -126,6 +126,9 @@ pub struct GuestConfig {
     pub secret: Secret,
     /// The configuration of the switch, if the process is a switch and not a guest.
     pub switch: Option<SwitchConfig>,
+    /// True if the process is to replace the guest's present one. Until the order `Run`, it ends together with its control program.
+    #[serde(default)]
+    pub replaces: bool,
 }
 
 /// The configuration of a switch.
@@ -352,6 +355,15 @@ pub enum Order {
     Capture { snap_bytes: u32, blocks: bool },
     /// End the capture.
     CaptureStop,
+    /// Answer `Prepared`. The guest has then carried out all earlier orders.
+    Prepare,
+    /// Another process is to replace this one, and the partners have stopped sending. The guest answers `Retired` when it has passed on
+    /// all frames, and takes no more frames from TAP devices.
+    Retire,
+    /// No other process replaces this one: it goes on.
+    Resume,
+    /// Learn these Ethernet addresses when the order `Run` has come. They are what the switch's former process had learned.
+    Learn { addresses: Vec<KnownAddress> },
     /// End the guest's process.
     Stop,
 }
@@ -422,6 +434,15 @@ pub enum GuestEvent {
     Pong { request: u64, time_ns: Option<u64> },
     /// The capture has ended. It lacks `missed` frames, because the reader of the capture was too slow.
     CaptureEnded { missed: u64 },
+    /// The answer to `Order::Prepare`. `why_not` says why no other process can replace this one now.
+    Prepared {
+        #[serde(deserialize_with = "siga_model::text::bounded_option")]
+        why_not: Option<String>,
+    },
+    /// Some Ethernet addresses that a switch has learned: a part of the answer to `Order::Retire`.
+    Learned { addresses: Vec<KnownAddress> },
+    /// The last part of the answer to `Order::Retire`.
+    Retired,
 }
 
 /// What a station has exchanged with a switch since its latest record.

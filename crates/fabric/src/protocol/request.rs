@@ -24,8 +24,21 @@ use std::time::Duration;
 pub enum Request {
     /// Start a network from a topology, which is given as text. The process that starts a control program sends this request to it
     /// first. With `lease`, the network is taken down when this connection closes. The base directory is then removed too, if it is
-    /// empty.
-    Start { name: Name, topology: String, lease: bool },
+    /// empty. With `takes_over`, another control program runs the network: the new one asks it to hand the network over.
+    Start {
+        name: Name,
+        topology: String,
+        lease: bool,
+        #[serde(default)]
+        takes_over: bool,
+    },
+    /// Hand the network over to the control program that sends this request. The control program answers `Done` when it no longer uses
+    /// the network's files and guests. If the connection then closes without `HandedOver`, it takes the network back.
+    HandOver,
+    /// The control program that asked for `HandOver` has the guests, so the other one ends.
+    HandedOver,
+    /// Replace the process of each guest and switch that runs by a process of the control program's build, one after the other.
+    Replace,
     /// Send the status of all networks and guests. With `detail`, also send the reports of the guests.
     Status { detail: bool },
     /// Send the report of one guest.
@@ -168,6 +181,15 @@ pub enum Answer {
     Hosts(Vec<(Name, IpAddr)>),
     /// A namespace that has joined a port.
     Tenant { lan: Name, port: Name, tenant: String },
+    /// A process of a guest has replaced another one. `pids` are the ids of the old and the new process. For `gap_us` microseconds, the
+    /// guest's partners sent it nothing.
+    Replaced { guest: Name, pids: [u32; 2], gap_us: u64 },
+    /// The process of a guest was not replaced, and goes on.
+    Kept {
+        guest: Name,
+        #[serde(deserialize_with = "siga_model::text::bounded")]
+        why: String,
+    },
     /// The request has succeeded.
     Done,
     /// The request has failed.

@@ -20,12 +20,15 @@ pub(super) const LOG: &str = "log";
 pub(super) const LOG_OLD: &str = "log.1";
 /// The state file.
 pub(super) const STATE: &str = "state.json";
+/// The socket of a process that is to replace that of a guest. It is renamed to the name of the guest's socket.
+pub(super) const SUCCESSOR: &str = "successor";
 /// The new state file while it is being written. When it is complete, it is renamed to [`STATE`].
 pub(super) const STATE_PART: &str = "state.part";
 
 /// All files of a run directory except the lock file, which is created before them and removed after them.
-const FILES: [(&str, FileType); 6] = [
+const FILES: [(&str, FileType); 7] = [
     (CONTROL, FileType::Socket),
+    (SUCCESSOR, FileType::Socket),
     (STATE_PART, FileType::RegularFile),
     (STATE, FileType::RegularFile),
     (LOG_OLD, FileType::RegularFile),

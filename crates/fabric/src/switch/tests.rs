@@ -536,3 +536,34 @@ fn a_record_has_what_was_exchanged_since_the_latest_one() {
     switch.config.accounting = false;
     assert!(switch.accounts(None).is_empty(), "only a Guest LAN with accounting has records");
 }
+
+#[test]
+fn handed_over_addresses_are_learned_at_unprotected_ports_only() {
+    let mut switch = switch(Protection::Off);
+    switch.add_port(Port { label: "protected".to_owned(), ..port(3, Protection::All, PortVlan::Access(1)) });
+    switch.ports[1].as_mut().unwrap().label = "open".to_owned();
+    let known = |station: u8, port: &str, age_ms| KnownAddress {
+        vlan: 1,
+        mac: Mac(mac(station)),
+        port: (!port.is_empty()).then(|| port.to_owned()),
+        age_ms,
+    };
+    let group = KnownAddress { mac: Mac(BROADCAST), ..known(9, "open", Some(1)) };
+    switch.handed_over = vec![
+        known(9, "open", Some(1)),
+        known(10, "protected", Some(1)),
+        known(11, "nowhere", Some(1)),
+        known(12, "", Some(1)),
+        known(13, "open", None),
+        known(14, "open", Some(u64::MAX)),
+        // The address of the protected port belongs to its station.
+        known(3, "open", Some(1)),
+        group,
+    ];
+    switch.learn_handed_over(AT);
+    let found: Vec<_> = (9..15).map(|station| switch.table.find(AT, 1, mac(station))).collect();
+    assert_eq!(found, [Some(1), None, None, None, None, Some(1)]);
+    assert_eq!(switch.table.find(AT, 1, mac(3)), Some(3));
+    assert_eq!(switch.table.find(AT, 1, BROADCAST), None);
+    assert!(switch.handed_over.is_empty());
+}

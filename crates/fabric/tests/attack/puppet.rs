@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         ["net", "up", name, topology] => up(name, topology),
         ["net", "down", name] => name.parse().and_then(|name| siga_fabric::client::down(&name)),
         ["net", "ping", name, guest, to] => ping(name, guest, to),
-        ["net", "control", base] => siga_fabric::control::run(Path::new(base)),
+        ["net", "control", base] => siga_fabric::upgrade::run_control(Path::new(base)),
         ["net", "guest", _] => rogue::guest(),
         _ => Err(Error::usage("a helper of the attack test")),
     };

@@ -13,7 +13,8 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match arguments[..] {
-        ["net", "control", base] => siga_fabric::control::run(Path::new(base)),
+        ["net", "control", base] => siga_fabric::upgrade::run_control(Path::new(base)),
+        ["net", "build"] => siga_fabric::upgrade::say_build(),
         ["net", "guest" | "switch", _] => siga_fabric::guest::process::run(),
         ["net", "up", name, topology] => up(name, topology),
         ["net", "down", name] => name.parse().and_then(|name| client::down(&name)),

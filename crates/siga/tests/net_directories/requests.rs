@@ -41,7 +41,7 @@ fn administrative() -> Vec<Request> {
     let guest = || "a".parse().unwrap();
     let network = || "lan".parse().unwrap();
     vec![
-        Request::Start { name: guest(), topology: TOPOLOGY.to_owned(), lease: true },
+        Request::Start { name: guest(), topology: TOPOLOGY.to_owned(), lease: true, takes_over: false },
         Request::Status { detail: true },
         Request::Report(guest()),
         Request::Down,

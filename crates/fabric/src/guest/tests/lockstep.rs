@@ -96,6 +96,7 @@ impl Guest {
             allow: guest.allow.clone(),
             secret: Secret::claimed(""),
             switch: None,
+            replaces: false,
         };
         let mut node = Node::seeded(config, channel, None, Seed::simulated(1)).unwrap();
         // The kernel's readiness is never polled: the times of such polls follow the clock.

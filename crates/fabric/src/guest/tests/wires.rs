@@ -2,6 +2,7 @@
 
 use super::lockstep::{Figure1, Guest, figure_1, packet};
 use crate::device::{self, Inside};
+use crate::protocol::message::GuestEvent;
 use siga_model::limits::BUFFER_COUNT_DEFAULT;
 use siga_model::topology::{Full, NetworkKind, PortLink, Topology};
 use siga_ring::Link;
@@ -176,4 +177,43 @@ fn bytes_cross_a_real_ctc_intact_at_the_rate_of_its_channel() {
     assert!(received == bytes);
     let megabytes_per_s = bytes.len() as f64 / figure.guests[0].node.now().since(begun).as_nanos() as f64 * 1e3;
     assert!((6.5..8.5).contains(&megabytes_per_s), "{megabytes_per_s} MB/s");
+}
+
+#[test]
+fn a_link_that_stops_sends_what_it_has_accepted() {
+    for link in ["latency=50ms", ""] {
+        let topology = linked(link, "");
+        let (mut client, router) = (Guest::new(&topology, "client"), Guest::new(&topology, "router"));
+        let mut end = client.raw_link(1, "link", &router.member("link"));
+        let (mut outbound, mut inbound) = device::halves(topology.networks[&"link".parse().unwrap()].kind);
+        outbound.flush(&mut end.producer).unwrap();
+        client.turn();
+        let bytes = packet(900, [10, 0, 2, 2]);
+        let send = |client: &mut Guest| {
+            let fill = |into: &mut [u8]| into.copy_from_slice(&bytes);
+            client.node.links.senders[0].forward(bytes.len(), Marks::default(), fill).unwrap();
+            client.turn();
+        };
+        // On a virtual CTC, the second packet is collected while the block of the first one is in flight.
+        send(&mut client);
+        send(&mut client);
+        let pair = client.node.links.senders[0].pair.unwrap();
+        client.node.quiesce(pair);
+        client.turn();
+        assert!(client.control.receive::<GuestEvent>().unwrap().is_none(), "{link:?}: packets are still to come");
+        // What is forwarded later waits.
+        send(&mut client);
+        let (mut taken, begun) = (0, std::time::Instant::now());
+        let quiet = loop {
+            assert!(begun.elapsed() < std::time::Duration::from_secs(10), "{link:?}: {taken} packets");
+            taken += take(&mut end, &mut inbound);
+            client.turn();
+            if let Some((event, _)) = client.control.receive::<GuestEvent>().unwrap() {
+                break event;
+            }
+        };
+        assert!(matches!(quiet, GuestEvent::Quiet { pair: own } if own == pair), "{quiet:?}");
+        taken += take(&mut end, &mut inbound);
+        assert_eq!((taken, client.node.links.senders[0].has_backlog()), (2, true), "{link:?}");
+    }
 }

@@ -136,8 +136,11 @@ impl Guest {
                 let part = ReportPart::Totals(Totals { connections: MARK, ..Totals::default() });
                 self.send(&GuestEvent::Report { request, part }, Vec::new());
             }
+            Order::Prepare => self.send(&GuestEvent::Prepared { why_not: None }, Vec::new()),
+            Order::Retire => self.send(&GuestEvent::Retired, Vec::new()),
             Order::Ping { request, .. } => self.pings.push(request),
             Order::Refused { .. }
+            | Order::Resume
             | Order::Stderr
             | Order::Member { .. }
             | Order::MemberGone { .. }
@@ -153,6 +156,7 @@ impl Guest {
             | Order::PortGone { .. }
             | Order::PortSettings { .. }
             | Order::Mirror(_)
+            | Order::Learn { .. }
             | Order::Addresses { .. } => {
                 panic!("an honest guest was ordered to {order:?}")
             }

@@ -103,6 +103,9 @@ impl World {
                 };
                 GuestEvent::Account { records: (0..draw.below(4)).map(|_| record(draw)).collect() }
             }
+            26 if draw.below(4) == 0 => GuestEvent::Prepared { why_not: Some(text(draw)) },
+            26 if draw.below(4) == 0 => GuestEvent::Learned { addresses: Vec::new() },
+            26 if draw.below(4) == 0 => GuestEvent::Retired,
             26 => GuestEvent::Pong { request: number(draw), time_ns: draw.one_of(&[None, Some(0), Some(u64::MAX)]) },
             _ => GuestEvent::CaptureEnded { missed: number(draw) },
         }
