@@ -1,8 +1,7 @@
 //! The client side of the connection to a control program. The command line and applications use this module to start and end
 //! networks and to send requests.
 
-use crate::control::CONTROL_ARGUMENTS;
-use crate::control::{topology_in, topology_left_in};
+use crate::control::{CONTROL_ARGUMENTS, TAKE_OVER_TIME_MAX, has_hung_up, topology_in, topology_left_in};
 use crate::convert;
 use crate::files::through;
 use crate::isolate::launch::{Process, Program};
@@ -309,6 +308,26 @@ impl Client {
     pub fn request(&mut self, request: Request) -> Result<Vec<Answer>> {
         self.ask(request, Vec::new())?;
         self.answers(START_TIME_MAX + GRACE)
+    }
+
+    /// Makes a request like [`Client::request`]. If another control program takes the network over meanwhile, makes the request there
+    /// again. The request must not be harmful if it is carried out twice.
+    ///
+    /// # Errors
+    /// Returns the same errors as [`Client::answers`] and [`Client::connect`].
+    pub fn request_again(&mut self, name: &Name, request: impl Fn() -> Request) -> Result<Vec<Answer>> {
+        let outcome = self.request(request());
+        if outcome.is_ok() || !has_hung_up(&self.channel).unwrap_or(true) {
+            return outcome;
+        }
+        let until = Instant::now() + TAKE_OVER_TIME_MAX;
+        while let Err(error) = Self::connect(name).map(|client| *self = client) {
+            if Instant::now() >= until {
+                return Err(error);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.request(request())
     }
 
     fn down(&mut self) -> Result<()> {

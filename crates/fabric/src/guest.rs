@@ -115,7 +115,8 @@ pub struct Node {
     switch: Option<Box<Switch>>,
     /// The time until which a zero-copy send waits for a retained buffer to become free. `None` if no zero-copy send waits.
     retained_until: Option<Ticks>,
-    stopping: Stopping,
+    /// What the guest has been ordered to stop, and has not reported yet.
+    stopping: Option<Box<Stopping>>,
     runs: bool,
     stops: bool,
 }

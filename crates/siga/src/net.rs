@@ -433,8 +433,8 @@ fn ping(args: &PingArgs) -> Result<()> {
         if count > 0 {
             std::thread::sleep(interval);
         }
-        let request = Request::Ping { guest: args.guest.clone(), to: args.to, bytes: args.size, timeout_ms };
-        for answer in client.request(request)? {
+        let request = || Request::Ping { guest: args.guest.clone(), to: args.to, bytes: args.size, timeout_ms };
+        for answer in client.request_again(&args.network, request)? {
             if let Answer::Pong { time_ns } = answer {
                 let outcome = time_ns.map_or_else(
                     || "no answer".to_owned(),

@@ -15,6 +15,7 @@ use rustix::net::sockopt;
 use siga_model::error::{Error, Result};
 use siga_model::name::Name;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
@@ -51,7 +52,7 @@ pub(super) enum Waits {
     /// are accepted.
     Reports { request: u64, from: BTreeMap<Name, usize>, until: Instant },
     /// The client waits for the outcome of a ping that the guest `from` sends.
-    Pong { request: u64, from: Name, until: Instant },
+    Pong { request: u64, from: Name, ping: (IpAddr, u16, u32), until: Instant },
     /// The client waits for the end of a capture of this guest's frames. The capture also ends when the client closes its
     /// connection.
     Capture(Name),

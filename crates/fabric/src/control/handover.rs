@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// Time limit for the new control program to adopt the guests.
-const TAKE_OVER_TIME_MAX: Duration = START_TIME_MAX.saturating_add(ANSWER_TIME_MAX);
+pub(crate) const TAKE_OVER_TIME_MAX: Duration = START_TIME_MAX.saturating_add(ANSWER_TIME_MAX);
 
 /// The time between two attempts to take the network back.
 const TAKE_BACK_INTERVAL: Duration = Duration::from_millis(10);
@@ -119,8 +119,9 @@ impl Control {
         if self.lease.is_some() {
             return Err(Error::usage("the network belongs to a command of siga that still runs, and ends with it"));
         }
+        // A client whose ping has not been answered repeats it.
         let waits = |(other, client): (&u64, &super::Client)| {
-            *other != key && !matches!(client.waits, Waits::Nothing | Waits::Capture(_))
+            *other != key && !matches!(client.waits, Waits::Nothing | Waits::Capture(_) | Waits::Pong { .. })
         };
         if self.stage != Stage::Up || self.guests.values().any(|guest| guest.is_starting()) {
             return Err(Error::environment("the network is starting or going down").hint("try again"));

@@ -216,7 +216,7 @@ impl RingPairs {
             return None;
         }
         let to = ends[1 - at].member.guest.clone();
-        Some(Outgoing { to, order: Order::PeerMemory { pair } })
+        Some(Outgoing { to, order: Order::PeerMemory { pair, continues: false } })
     }
 
     /// Handles the event that a guest has mapped both rings of a pair. Returns the guest's partner, or `None` if the guest has

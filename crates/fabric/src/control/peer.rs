@@ -44,7 +44,7 @@ impl Peer {
 }
 
 /// Returns true if the other end of a connection is closed.
-pub(super) fn has_hung_up(connection: impl AsFd) -> io::Result<bool> {
+pub(crate) fn has_hung_up(connection: impl AsFd) -> io::Result<bool> {
     let mut ends = [PollFd::new(&connection, PollFlags::RDHUP)];
     poll(&mut ends, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
     Ok(ends[0].revents().intersects(PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR))

@@ -376,7 +376,7 @@ impl Control {
     pub(super) fn guest_retired(&mut self, name: &Name) {
         let is_awaited = |now: &Replacement| now.guest == *name && now.step == Step::Retiring;
         if self.replacements.now.as_deref().is_some_and(is_awaited) {
-            self.change(name);
+            self.change(name, true);
         }
     }
 
@@ -438,35 +438,44 @@ impl Control {
             }
             Step::Quieting => self.begin_retiring(&name),
             // The process does not pass its frames on, for example because a partner does not take them.
-            Step::Retiring => self.change(&name),
+            Step::Retiring => self.change(&name, false),
         }
     }
 
-    /// Makes the new process the guest's process.
-    fn change(&mut self, name: &Name) {
+    /// Makes the new process the guest's process. `passed_on` is true if the present process has passed on all of its frames.
+    fn change(&mut self, name: &Name, passed_on: bool) {
         let Some(Replacement { successor: Some(successor), renewals, quiet_since, .. }) =
             self.replacements.now.take().map(|now| *now)
         else {
             return;
         };
         let mut memory = Vec::new();
-        for Renewing { renewal, memory: [own, of_partner], .. } in renewals {
-            memory.push((renewal.partner.clone(), renewal.new, own, of_partner));
+        let mut late = Vec::new();
+        for Renewing { renewal, memory: [own, of_partner], is_quiet } in renewals {
+            let pair = (renewal.new, passed_on && is_quiet);
+            memory.push((renewal.partner.clone(), pair, own, of_partner));
+            late.extend((!is_quiet).then(|| renewal.partner.to_string()));
             let orders = self.pairs.renew(renewal);
             self.send_all(None, orders);
         }
-        let new: Vec<RingPairId> = memory.iter().map(|(_, pair, _, _)| *pair).collect();
+        let new: Vec<RingPairId> = memory.iter().map(|(_, (pair, _), _, _)| *pair).collect();
         let orders = self.pairs.gone_except(name, &new);
         self.send_all(None, orders);
         let old = self.put_in_place(name, successor);
-        for (partner, pair, own, of_partner) in memory {
-            self.send_order(&partner, &Order::PeerMemory { pair }, own.into_iter().collect());
-            self.send_order(name, &Order::PeerMemory { pair }, of_partner.into_iter().collect());
+        for (partner, (pair, continues), own, of_partner) in memory {
+            let order = Order::PeerMemory { pair, continues };
+            self.send_order(&partner, &order, own.into_iter().collect());
+            self.send_order(name, &order, of_partner.into_iter().collect());
         }
         if let Err(error) = self.run_guest(name) {
             self.log.of_guest(name, &format!("guest {name}: {error}"));
         }
+        self.ping_again(name);
         let gap_us = u64::try_from(quiet_since.elapsed().as_micros()).unwrap_or(u64::MAX);
+        if !passed_on || !late.is_empty() {
+            late.extend((!passed_on).then(|| name.to_string()));
+            self.log.of_guest(name, &format!("guest {name}: too late to pass on all frames: {}", late.join(", ")));
+        }
         self.finish_change(name, old, gap_us);
     }
 

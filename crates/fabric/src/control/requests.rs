@@ -305,10 +305,22 @@ impl Control {
         self.running(guest)?;
         self.requests += 1;
         let request = self.requests;
+        let ping = (to, bytes, timeout_ms);
         self.send_order(guest, &Order::Ping { request, to, bytes, timeout_ms }, Vec::new());
         let until = Instant::now() + Duration::from_millis(timeout_ms.into()) + ANSWER_TIME_MAX;
-        self.wait_for(key, Waits::Pong { request, from: guest.clone(), until });
+        self.wait_for(key, Waits::Pong { request, from: guest.clone(), ping, until });
         Ok(())
+    }
+
+    /// Lets the new process of a guest send the pings that the replaced one has not reported.
+    pub(super) fn ping_again(&mut self, guest: &Name) {
+        let open = |client: &Client| {
+            let Waits::Pong { request, from, ping, .. } = &client.waits else { return None };
+            (from == guest).then_some((*request, *ping))
+        };
+        for (request, (to, bytes, timeout_ms)) in self.clients.values().filter_map(open).collect::<Vec<_>>() {
+            self.send_order(guest, &Order::Ping { request, to, bytes, timeout_ms }, Vec::new());
+        }
     }
 
     fn capture(

@@ -164,7 +164,7 @@ impl Node {
 
     /// Waits until another poll iteration may have something to do, for at most `time`.
     pub fn wait(&mut self, time: Option<Duration>) {
-        self.answer();
+        self.answer_before_wait();
         let deadline = self.deadline(time);
         let mut waits = Waits {
             links: &mut self.links,
@@ -183,7 +183,7 @@ impl Node {
     /// # Errors
     /// Returns an error if this process has run out of descriptors.
     pub fn fall_asleep(&mut self) -> std::io::Result<bool> {
-        self.answer();
+        self.answer_before_wait();
         let mut waits = Waits {
             links: &mut self.links,
             applications: &mut self.applications,
@@ -237,6 +237,14 @@ impl Node {
     fn answer(&mut self) {
         if self.owes_answers {
             self.send_now();
+        }
+    }
+
+    /// Sends delayed output like [`Node::answer`], and reports if the guest has thereby stopped sending.
+    fn answer_before_wait(&mut self) {
+        self.answer();
+        if self.stopping.is_some() {
+            self.report_stopped(self.clock.now());
         }
     }
 

@@ -22,7 +22,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct HalfPair {
     pair: RingPairEnd,
-    link: usize,
+    pub(super) link: usize,
     own: OwnMemory,
     notify_fd: NotifyFd,
     wake_fd: WakeFd,
@@ -142,8 +142,9 @@ impl Node {
         Ok(memory)
     }
 
-    /// Completes a ring pair, because the partner's half has arrived, and attaches the pair to its link.
-    pub(super) fn complete_pair(&mut self, pair: RingPairId, memory: Option<OwnedFd>) {
+    /// Completes a ring pair, because the partner's half has arrived, and attaches the pair to its link. Unless the pair `continues` another
+    /// one, frames may have been lost, so the stack sends again what was not acknowledged.
+    pub(super) fn complete_pair(&mut self, (pair, continues): (RingPairId, bool), memory: Option<OwnedFd>) {
         let Some(at) = self.halves.iter().position(|half| half.pair.pair == pair) else { return };
         let half = self.halves.swap_remove(at);
         let link = half.link;
@@ -153,7 +154,9 @@ impl Node {
         {
             Ok(()) => {
                 self.send_event(&GuestEvent::Linked { pair }, Vec::new());
-                self.stack.carrier_up(self.now(), setup::number(link));
+                if !continues {
+                    self.stack.carrier_up(self.now(), setup::number(link));
+                }
             }
             Err(why) => {
                 self.wait_to_ask(link);

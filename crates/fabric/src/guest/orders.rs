@@ -130,7 +130,7 @@ impl Node {
             Order::Addresses { request, forget } => self.report_addresses(now, request, forget),
             Order::PortGone { port } => self.remove_kernel_port(now, &port),
             Order::MakePair(pair) => self.begin_pair(pair, descriptors),
-            Order::PeerMemory { pair } => self.complete_pair(pair, descriptors.pop()),
+            Order::PeerMemory { pair, continues } => self.complete_pair((pair, continues), descriptors.pop()),
             Order::Quiesce { pair } => self.quiesce(pair),
             Order::Unpair { pair, why: _ } => self.end_pair(now, pair),
             Order::Refused { device, member, why: _ } => self.refused(&device, &member),
@@ -256,7 +256,7 @@ impl Node {
             self.links.take_captured(at);
         }
         self.write_capture();
-        if self.stopping.is_anything() {
+        if self.stopping.is_some() {
             self.report_stopped(now);
         }
     }

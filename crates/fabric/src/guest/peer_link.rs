@@ -271,11 +271,8 @@ impl Sender {
     /// # Errors
     /// Returns a [`Violation`] if the partner broke the ring's protocol.
     pub(crate) fn transmit<S: Source>(&mut self, source: &mut S) -> Result<bool, Violation> {
-        if self.is_quiesced {
-            return self.flush_accepted();
-        }
         let drops = self.drops();
-        let Some(ring) = self.ring.as_mut() else { return Ok(false) };
+        let Some(ring) = self.ring.as_mut().filter(|_| !self.is_quiesced) else { return Ok(false) };
         let (mut full, mut gone) = (false, 0);
         while let Some((bytes, marks)) = self.backlog.front() {
             let packet = Transmit { len: bytes.len(), marks };

@@ -4,27 +4,20 @@
 use super::peer_link::Sender;
 use super::{Node, emulated};
 use crate::limits::{REPORT_ADDRESSES_MAX, SWITCH_MACS_MAX};
-use crate::protocol::message::GuestEvent;
+use crate::protocol::message::{GuestEvent, Loss};
 use crate::protocol::report::KnownAddress;
 use crate::protocol::ticket::RingPairId;
 use crate::switch::port::Attachment;
 use siga_ring::Violation;
 use siga_ring::clock::Ticks;
 
-/// What the guest has been ordered to stop, and has not reported yet.
+/// What a guest is to stop.
 #[derive(Debug, Default)]
 pub(super) struct Stopping {
     /// The pairs over which the guest is to stop sending. It still sends what it has already accepted for them.
     pairs: Vec<RingPairId>,
     /// True if the guest is to report when it has passed on all frames.
     all: bool,
-}
-
-impl Stopping {
-    #[inline]
-    pub(super) fn is_anything(&self) -> bool {
-        self.all || !self.pairs.is_empty()
-    }
 }
 
 impl Node {
@@ -49,12 +42,12 @@ impl Node {
         if let Some(sender) = self.links.senders.iter_mut().find(|sender| sender.pair == Some(pair)) {
             (sender.is_quiesced, sender.is_dirty) = (true, true);
         }
-        self.stopping.pairs.push(pair);
+        self.stopping.get_or_insert_default().pairs.push(pair);
     }
 
     /// Passes on all frames, and takes no more frames from TAP devices.
     pub(super) fn retire(&mut self) {
-        self.stopping.all = true;
+        self.stopping.get_or_insert_default().all = true;
         (0..self.links.receivers.len()).for_each(|link| self.links.heat(link));
         self.account(None);
         let Some(switch) = &mut self.switch else { return };
@@ -69,7 +62,9 @@ impl Node {
 
     /// Goes on after [`Node::retire`], because no other process replaces this one.
     pub(super) fn resume(&mut self) {
-        self.stopping.all = false;
+        if let Some(stopping) = &mut self.stopping {
+            stopping.all = false;
+        }
         let Some(switch) = &mut self.switch else { return };
         for (at, port) in switch.ports.iter_mut().enumerate() {
             if let Some(Attachment::Tap(tap)) = port.as_mut().map(|port| &mut port.attachment) {
@@ -99,19 +94,28 @@ impl Node {
     #[cold]
     #[inline(never)]
     pub(super) fn report_stopped(&mut self, now: Ticks) {
-        let pairs = std::mem::take(&mut self.stopping.pairs);
-        for pair in pairs {
-            let sender = self.links.senders.iter_mut().find(|sender| sender.pair == Some(pair));
-            match sender {
-                Some(sender) if sender.holds_accepted() => self.stopping.pairs.push(pair),
-                sender => {
-                    sender.into_iter().for_each(Sender::end_sending);
-                    self.send_event(&GuestEvent::Quiet { pair }, Vec::new());
+        let Some(mut stopping) = self.stopping.take() else { return };
+        for pair in std::mem::take(&mut stopping.pairs) {
+            let link = self.links.senders.iter().position(|sender| sender.pair == Some(pair));
+            if let Some(link) = link {
+                match self.links.senders[link].flush_accepted() {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        stopping.pairs.push(pair);
+                        continue;
+                    }
+                    Err(violation) => self.lose(link, Loss::Violation(violation.to_string())),
                 }
             }
+            // The partner's process that is about to be replaced still sends what it has, so the devices must go on until then.
+            let is_renewed = |link: &usize| self.halves.iter().any(|half| half.link == *link);
+            if let Some(link) = link.filter(|link| !is_renewed(link)) {
+                self.links.senders[link].end_sending();
+            }
+            self.send_event(&GuestEvent::Quiet { pair }, Vec::new());
         }
-        if self.stopping.all && self.has_passed_on_all() {
-            self.stopping.all = false;
+        if stopping.all && self.has_passed_on_all() {
+            stopping.all = false;
             let at = self.clock.instant(now);
             let mut addresses = self.switch.as_ref().map(|switch| switch.addresses(at)).unwrap_or_default();
             addresses.retain(|known| known.age_ms.is_some());
@@ -120,6 +124,7 @@ impl Node {
             }
             self.send_event(&GuestEvent::Retired, Vec::new());
         }
+        self.stopping = (stopping.all || !stopping.pairs.is_empty()).then_some(stopping);
     }
 
     #[cold]
@@ -142,18 +147,20 @@ impl Node {
 }
 
 impl Sender {
-    /// Sends what a link that has stopped sending has already accepted. Returns false, because the packets of the stack wait.
+    /// Sends what a link that has stopped sending has already accepted. Returns whether all of it is in the ring: nothing is collected in
+    /// a block, or is on a modelled link.
     ///
     /// # Errors
     /// Returns a [`Violation`] if the partner broke the ring's protocol.
     #[cold]
     #[inline(never)]
     pub(super) fn flush_accepted(&mut self) -> Result<bool, Violation> {
-        if let Some(ring) = &mut self.ring {
-            self.awaited = self.outbound.flush(ring)?;
+        if self.ring.is_none() {
+            return Ok(true);
         }
-        self.is_dirty = false;
-        Ok(false)
+        (self.awaited, self.is_dirty) = (0, false);
+        self.flush()?;
+        Ok(!self.holds_accepted())
     }
 
     /// Returns whether packets are not yet in the ring that the link has accepted: they are collected in a block, or are on a modelled

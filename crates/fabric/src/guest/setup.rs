@@ -3,7 +3,6 @@
 use super::Node;
 use super::peer_link::{Links, Partner, Receiver, Sender};
 use super::port_filter::PortFilter;
-use super::retire::Stopping;
 use super::senders::Senders;
 use super::wakes::{ReadyKey, Wakes};
 use crate::backpressure;
@@ -96,7 +95,7 @@ impl Node {
             scratch: Vec::new(),
             switch: config.switch.map(|switch| Box::new(Switch::new(switch))),
             retained_until: None,
-            stopping: Stopping::default(),
+            stopping: None,
             runs: false,
             stops: false,
             config,

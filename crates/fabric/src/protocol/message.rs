@@ -320,8 +320,9 @@ pub enum Order {
     /// Make a ring pair with a partner. Descriptors: the notify descriptor, the wake descriptor, and a memory file for the guest's
     /// outgoing ring. The guest maps and seals the file, then answers with `Memory`.
     MakePair(RingPairEnd),
-    /// The partner has made its end of a pair. Descriptor: the memory file of the partner's outgoing ring.
-    PeerMemory { pair: RingPairId },
+    /// The partner has made its end of a pair. Descriptor: the memory file of the partner's outgoing ring. `continues` is true if the pair
+    /// takes the place of another one from which no frame was lost.
+    PeerMemory { pair: RingPairId, continues: bool },
     /// Stop sending over a pair. The guest answers with `Quiet`.
     Quiesce { pair: RingPairId },
     /// Drop a pair that has ended. The guest first receives the frames that are still in its inbound ring, then unmaps the memory.

@@ -14,6 +14,7 @@ mod place;
 mod settings;
 #[path = "../../../fabric/tests/common/vm.rs"]
 mod vm;
+mod upgrades;
 
 use network::{Network, kill, wait_until};
 use place::{Place, possible};

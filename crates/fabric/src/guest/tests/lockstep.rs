@@ -142,7 +142,7 @@ impl Guest {
     }
 
     fn complete(&mut self, pair: u64, memory: OwnedFd) {
-        self.node.complete_pair(RingPairId(Ticket::claimed(pair, [0; 2])), Some(memory));
+        self.node.complete_pair((RingPairId(Ticket::claimed(pair, [0; 2])), false), Some(memory));
         let event = self.control.receive::<GuestEvent>().unwrap().unwrap().0;
         assert!(matches!(event, GuestEvent::Linked { .. }), "{event:?}");
     }

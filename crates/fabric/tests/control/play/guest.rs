@@ -121,7 +121,7 @@ impl Guest {
                 self.send(&GuestEvent::Memory { pair: held.pair }, vec![memory_file()]);
                 self.pairs.insert(held.pair, held);
             }
-            Order::PeerMemory { pair } => self.send(&GuestEvent::Linked { pair }, Vec::new()),
+            Order::PeerMemory { pair, .. } => self.send(&GuestEvent::Linked { pair }, Vec::new()),
             Order::Quiesce { pair } => self.send(&GuestEvent::Quiet { pair }, Vec::new()),
             Order::Unpair { pair, .. } => _ = self.pairs.remove(&pair),
             Order::Application { application, .. } => {

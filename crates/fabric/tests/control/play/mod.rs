@@ -374,7 +374,7 @@ impl World {
                     hostile.pairs.insert(held.pair, held.clone());
                     3
                 }
-                Order::PeerMemory { pair } => {
+                Order::PeerMemory { pair, .. } => {
                     assert!(hostile.pairs.contains_key(pair), "memory of others' pair: {order:?}");
                     1
                 }
