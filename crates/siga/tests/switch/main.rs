@@ -12,9 +12,9 @@ mod netem;
 mod network;
 mod place;
 mod settings;
+mod upgrades;
 #[path = "../../../fabric/tests/common/vm.rs"]
 mod vm;
-mod upgrades;
 
 use network::{Network, kill, wait_until};
 use place::{Place, possible};
