@@ -11,6 +11,8 @@ use std::time::Duration;
 
 /// Length of the period of a CPU limit, in microseconds: the kernel's default.
 const PERIOD_US: f64 = 100_000.0;
+/// A group of version 1 that has reached its limit may use so much less: CPUs keep pages in advance.
+const UNUSED_BYTES_MAX: u64 = 1 << 20;
 /// Number of attempts to remove a group whose processes have ended.
 const REMOVALS_MAX: u32 = 100;
 /// Time between two attempts.
@@ -93,12 +95,24 @@ impl Group {
         Ok(group)
     }
 
-    /// Returns how many processes the kernel has ended because the group had no memory left.
+    /// Returns how many processes the kernel has ended because of the memory limit of this group, and not of a group around it or within it.
     pub(crate) fn ended_for_memory(&self) -> u64 {
         let count = |at: &Entered| {
-            let file = of_version(at.version, "memory.oom_control", "memory.events");
-            let text = fs::read_to_string(at.directory.join(file)).ok()?;
-            text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse::<u64>().ok())
+            let number = |file: &str, name: &str| {
+                let text = fs::read_to_string(at.directory.join(file)).ok()?;
+                text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
+            };
+            match at.version {
+                // The kernel also counts processes that it ended because of the limit of a group around this one.
+                Version::One => {
+                    let reached = self.memory_bytes_max()?.saturating_add(UNUSED_BYTES_MAX) >= self.memory_bytes?;
+                    number("memory.oom_control", "oom_kill ").filter(|_| reached)
+                }
+                Version::Two => {
+                    number("memory.events.local", "oom ").filter(|count| *count > 0)?;
+                    number("memory.events", "oom_kill ")
+                }
+            }
         };
         self.entered.iter().filter_map(count).sum()
     }
@@ -194,6 +208,7 @@ fn remove_left(parent: &Path) {
         let maker = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.parse::<u32>().ok());
         let Some(maker) = maker else { continue };
         if maker == std::process::id() || !Path::new(&format!("/proc/{maker}")).exists() {
+            remove_left(&entry.path());
             let _ = remove(&entry.path().join(INNER), &entry.path());
         }
     }
@@ -303,7 +318,12 @@ mod tests {
     fn groups_that_killed_processes_have_left_are_removed() {
         let parent = tempfile::tempdir().unwrap();
         // No process has the first id, and the second one is that of the first process of each system.
-        for name in ["siga-command-99999999/inner", "siga-command-1/inner", "other"] {
+        for name in [
+            "siga-command-99999999/inner",
+            "siga-command-99999999/siga-command-99999998",
+            "siga-command-1/inner",
+            "other",
+        ] {
             fs::create_dir_all(parent.path().join(name)).unwrap();
         }
         fs::create_dir_all(parent.path().join("siga-command-88888888")).unwrap();

@@ -339,7 +339,7 @@ fn a_control_program_that_fails_to_take_over_leaves_the_network_to_the_old_one()
 }
 
 #[test]
-fn only_one_upgrade_runs_at_a_time_and_an_attached_process_cannot_begin_one() {
+fn an_attached_process_cannot_begin_an_upgrade() {
     let _alone = alone();
     let network = Network::up("once", EXTERNAL_FIGURE_1);
     let _client = network.attach("client");
@@ -349,6 +349,19 @@ fn only_one_upgrade_runs_at_a_time_and_an_attached_process_cannot_begin_one() {
         let error = attached.request(request).unwrap_err();
         assert!(error.message().contains("attached to the network as a guest or application"), "{error}");
     }
+}
+
+#[test]
+fn a_second_upgrade_is_refused_while_one_runs() {
+    let _alone = alone();
+    let network = Network::up("twice", &figure_1());
+    let connect = || Client::connect_at(&network.run_dir(), &network.name).unwrap();
+    let (mut one, mut other) = (connect(), connect());
+    one.ask(Request::Replace, Vec::new()).unwrap();
+    let error = other.request(Request::Replace).unwrap_err();
+    assert!(error.message().contains("another command is upgrading the network"), "{error}");
+    one.outcome(PATIENCE).unwrap();
+    other.request(Request::Replace).unwrap();
 }
 
 /// The number of upgrades and of connections of the long test.
