@@ -15,7 +15,7 @@ use siga_model::error::Result;
 use siga_plan::matrix::Cell;
 use siga_plan::path::guest::GuestPath;
 use siga_plan::plan::finding as plan;
-use siga_results::judge::{Figures, Judgement, LEVEL};
+use siga_results::judge::{self, Figures, Judgement, LEVEL};
 use siga_results::record::Slot;
 use siga_results::stats::adjust::benjamini_hochberg;
 use siga_results::store::Run;
@@ -170,13 +170,15 @@ fn connectivities(cases: &[CheckedCase], published: &[PublishedTable]) -> usize 
     of_report.map(PublishedTable::connectivity).collect::<HashSet<_>>().len()
 }
 
-/// Checks the findings of the run's plan. Each is about the ratio of two levels, in every cell that was measured at both.
+/// Checks the findings of the run's plan. Each is about the ratio of two levels, in every cell that was planned at both. A cell that
+/// was not measured at both decides nothing.
 pub(super) fn judge_plan(
     run: &Run,
     reduced: &Reduced,
     published: &[PublishedTable],
     figures: &Figures<'_>,
 ) -> Result<Vec<CheckedFinding>> {
+    let planned = run.plan.matrix_with(&run.levels).map(|matrix| matrix.cells).unwrap_or_default();
     let one = |stated: &plan::Finding| {
         let row = match stated.figure {
             plan::FindingFigure::Rate => "rate",
@@ -190,14 +192,23 @@ pub(super) fn judge_plan(
             pairs: Vec::new(),
             connectivity: None,
         };
-        let drafts = pairs.iter().filter(|pair| stated.is_about(&pair.cell)).map(draft).collect();
-        Ok(checked(Finding::of_plan(stated, row), drafts, run.plan.smoke))
+        let measured = pairs.iter().filter(|pair| stated.is_about(&pair.cell)).map(draft);
+        let alone = unmeasured(&planned, stated, &pairs);
+        let missing = alone.iter().map(|cell| Draft { connectivity: None, ..half(cell) });
+        Ok(checked(Finding::of_plan(stated, row), measured.chain(missing).collect(), run.plan.smoke))
     };
     run.plan.finding.iter().map(one).collect()
 }
 
-/// Returns the cells with a router that were planned for 420 or 430, but not measured at both levels. The
-/// level of each returned
+/// Returns the cells that a finding of the plan is about, and that were planned at both of its levels but not measured at both.
+/// Each returned cell has the finding's level.
+fn unmeasured(planned: &[Cell], stated: &plan::Finding, pairs: &[Pair]) -> Vec<Cell> {
+    let both = judge::pairs_of_levels(planned, &stated.base, &stated.level);
+    let cells = both.into_iter().map(|(_, cell)| cell).filter(|cell| stated.is_about(cell));
+    cells.filter(|cell| !pairs.iter().any(|pair| pair.cell == *cell)).collect()
+}
+
+/// Returns the cells with a router that were planned for 420 or 430, but not measured at both levels. The level of each returned
 /// cell is set to 430.
 fn halves(reduced: &Reduced, pairs: &[Pair]) -> Vec<Cell> {
     let routed = |cell: &Cell| cell.path.parse::<GuestPath>().is_ok_and(|path| path.routed);

@@ -247,10 +247,13 @@ pub(crate) fn ratio_text(ratio: f64) -> String {
 mod tests {
     use super::*;
     use crate::data;
+    use crate::zvm::check::FindingVerdict;
     use crate::zvm::repeat::tests::{at_430, dearer_router, like_tables, repeated};
     use serde_json::Value;
+    use siga_plan::plan::Plan;
     use siga_plan::plan::finding::{Finding, FindingFigure};
     use siga_results::judge::Judged;
+    use siga_results::record::TrialRecord;
 
     fn shown(run: &Run) -> String {
         let (reduced, repeat) = repeated(run);
@@ -422,6 +425,37 @@ Number of clients                01        01     01         01        05       
         );
         let page = crate::html::html(&[run], &[]).unwrap();
         assert!(page.contains("Findings of the plan") && page.contains("cpu, to be above 0.99"), "no section");
+    }
+
+    #[test]
+    fn a_finding_of_the_plan_does_not_hold_if_a_planned_cell_was_not_measured() {
+        let mut run = like_tables(12);
+        run.plan = Plan::parse(
+            "paths = [\"hipersockets-routed-iucv\"]\nworkloads = [\"rr-200-1000\"]\nmtus = [1500]\nclients = [1, 10]\n\
+            levels = [\"420\", \"430\"]\n[[finding]]\nid = \"more\"\nsays = \"More.\"\nfigure = \"rate\"\nlevel = \"430\"\n\
+            base = \"420\"\nabove = 1.0\npaths = [\"hipersockets-routed-iucv\"]\nworkloads = [\"rr-200-1000\"]\n",
+            "test",
+        )
+        .unwrap();
+        run.levels = run.plan.matrix().unwrap().levels;
+        // The run also has five pairs, which the plan does not have.
+        run.trials.retain(|trial| trial.cell.clients != 5);
+        let verdict = |run: &Run| {
+            let (_, repeat) = repeated(run);
+            let own = &repeat.of_plan[0];
+            (own.verdict, own.count("for"), own.count("open"))
+        };
+        assert_eq!(verdict(&run), (FindingVerdict::Holds, 2, 0));
+        let of = |trial: &TrialRecord, level: &str| {
+            trial.cell.clients == 10 && trial.cell.level == level && trial.cell.workload.to_string() == "rr-200-1000"
+        };
+        for levels in [&["430"][..], &["420"], &["420", "430"]] {
+            let mut part = run.clone();
+            part.trials.retain(|trial| !levels.iter().any(|level| of(trial, level)));
+            assert_eq!(verdict(&part), (FindingVerdict::CannotTell, 1, 1), "without {levels:?}");
+            let text = crate::render(&part, crate::Format::Text, crate::Layout::Plain, None).unwrap();
+            assert!(text.contains("this run did not measure both levels"), "{text}");
+        }
     }
 
     #[test]
