@@ -156,8 +156,11 @@ impl Rates<'_> {
         cells.into_iter().find(|cell| cell.mtu == Some(side.mtu) && cell.workload.to_string() == work)
     }
 
+    /// Returns the cells of a table at the first level of the plan, so that all sides of a ratio have the same level.
     fn of_table(&self, table: &Table) -> impl Iterator<Item = &Summary> {
-        let has = |cell: &Cell| cell.clients == CONNECTIONS && table.has(&self.run.plan, &self.run.levels, cell);
+        let mut levels = table.level_names(&self.run.plan, &self.run.levels);
+        levels.truncate(1);
+        let has = move |cell: &Cell| cell.clients == CONNECTIONS && table.has(&self.run.plan, &levels, cell);
         self.reduced.cells.iter().filter(move |summary| has(&summary.cell))
     }
 

@@ -86,10 +86,7 @@ pub fn html(runs: &[Run], comparisons: &[Comparison]) -> Result<String> {
     let mut sections = first;
     sections.extend(verdict::worth(comparisons));
     sections.push(Section::open("charts", "Workload by workload", workloads::section(&shown, comparisons)));
-    for own in shown.iter().filter_map(|one| one.connections.as_ref()).take(1) {
-        sections.push(Section::open("overview-2009", connections::OVERVIEW, connections::overview(own)));
-        sections.push(Section::folded("matrix-2009", connections::MATRIX, connections::charts(own)));
-    }
+    sections.extend(connections::sections(&shown));
     sections.extend(streams::sections(&shown));
     sections.extend(offered::section(&shown));
     sections.push(Section::folded("verdict", "Verdicts in words", verdict::section(&shown, comparisons)));

@@ -377,7 +377,8 @@ impl Axes {
             plan.exclude.clear();
         }
         if own_cells || self.mtu.is_some() {
-            plan.drop_tables();
+            let paths = if self.client.is_some() { Some(&[][..]) } else { self.path.as_deref() };
+            plan.drop_tables(paths, self.workload.as_deref());
         }
         if self.table.is_empty() {
             return Ok(());
@@ -478,8 +479,9 @@ impl Axes {
         plan.levels = ["plain".to_owned()].into_iter().chain(files.iter().cloned()).collect();
         plan.question = "How much does the packet filter cost, and in which component?".to_owned();
         if self.path.is_none() && self.client.is_none() {
-            plan.drop_tables();
-            plan.paths = vec!["veth-routed".to_owned()];
+            let paths = vec!["veth-routed".to_owned()];
+            plan.drop_tables(Some(&paths), None);
+            plan.paths = paths;
             plan.include.clear();
             plan.exclude.clear();
         }

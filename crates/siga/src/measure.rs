@@ -243,11 +243,13 @@ fn cells(plan: &Plan, matrix: &Matrix) -> String {
         }
     };
     for table in &plan.table {
-        let (own, others) = cells.into_iter().partition(|(cell, _)| table.has(plan, &matrix.levels, cell));
+        let levels = table.level_names(plan, &matrix.levels);
+        let (own, others) = cells.into_iter().partition(|(cell, _)| table.has(plan, &levels, cell));
         cells = others;
         list(format!("Table {}. {}\n", table.id, table.title), own);
     }
-    list(String::new(), cells);
+    let heading = if plan.table.is_empty() || cells.is_empty() { "" } else { "Other cells\n" };
+    list(heading.to_owned(), cells);
     out
 }
 

@@ -167,6 +167,32 @@ fn a_part_of_a_plan_is_measured_by_its_tables() {
     // An option that replaces paths, workloads or MTUs replaces the tables.
     let ended = bench.run("plan zvm430 --path vctc-iucv --workload rr-1-1 --clients 1 --mtu 1500").ok();
     assert!(ended.out.contains("\n2 cells,") && !ended.out.contains("Table "), "{ended}");
+    // Without --mtu, the MTUs are those that the tables measure on the path with all workloads.
+    for (path, mtu) in [("qdio-1gbe-routed-iucv", 1500), ("hipersockets-routed-iucv", 1500), ("claw-routed-iucv", 2000)]
+    {
+        let ended = bench.run(&format!("plan zvm430 --path {path}")).ok();
+        assert_eq!(ended.out.matches(&format!(" mtu {mtu} ")).count(), 18, "{ended}");
+        assert!(ended.out.contains("\n18 cells,"), "{ended}");
+    }
+    let ended = bench.run("plan zvm430 --path hipersockets-routed-iucv --workload strg-20m").ok();
+    assert!(ended.out.contains("\n12 cells,") && ended.out.contains(" mtu 57344 "), "{ended}");
+}
+
+#[test]
+fn cells_with_a_link_of_their_own_are_below_the_heading_of_their_table() {
+    let bench = Bench::new();
+    let ended = bench.run("plan zvm430 --table 1,16 --link latency=1ms").ok();
+    let lines: Vec<&str> =
+        ended.out.lines().filter(|line| line.starts_with("Table ") || line.contains(" mtu ")).collect();
+    assert_eq!(lines.len(), 2 * (1 + 6), "{ended}");
+    assert!(lines[0].starts_with("Table 1.") && lines[1].contains("hipersockets"), "{ended}");
+    assert!(lines[7].starts_with("Table 16.") && lines[8].contains("vctc"), "{ended}");
+    assert!(!ended.out.contains("Other cells"), "{ended}");
+    let text = "paths = [\"vctc\"]\nworkloads = [\"rr-1-1\"]\nclients = [1]\nlevels = [\"430\"]\n\
+        include = [{ path = \"vswitch\" }]\n[[table]]\nid = \"1\"\ntitle = \"t\"\n";
+    fs::write(bench.path("own.toml"), text).unwrap();
+    let ended = bench.run("plan own.toml").ok();
+    assert!(ended.out.contains("\nOther cells\nvswitch "), "{ended}");
 }
 
 #[test]

@@ -47,12 +47,7 @@ impl Plan {
     /// Returns an error of kind `Usage` for an impossible value, or for levels that do not belong to this plan.
     pub fn matrix_with(&self, levels: &[Level]) -> Result<Matrix> {
         self.check_lengths()?;
-        let mut names: Vec<Cow<'_, str>> = Vec::new();
-        for name in self.level_names() {
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        }
+        let names = self.distinct_level_names();
         // `levels` must have the order in which the plan first names each level. The level in a file may have any name.
         let is_named =
             |(name, level): (&Cow<'_, str>, &Level)| !Level::names().contains(&&**name) || level.name == **name;
@@ -60,6 +55,17 @@ impl Plan {
             return Err(Error::usage("the levels that the run has recorded differ from the levels in the plan"));
         }
         self.lay_out(levels.to_vec(), &names.iter().map(|name| &**name).zip(levels).collect())
+    }
+
+    /// Returns the levels as the plan writes them, each once. The levels of a run have this order.
+    pub(super) fn distinct_level_names(&self) -> Vec<Cow<'_, str>> {
+        let mut names: Vec<Cow<'_, str>> = Vec::new();
+        for name in self.level_names() {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
     }
 
     /// Returns the levels as the plan writes them: each is the name of a shipped level, or a file.

@@ -4,6 +4,7 @@ use super::Plan;
 use crate::level::Level;
 use crate::limits;
 use crate::matrix::Cell;
+use crate::work::Work;
 use crate::workload::Workload;
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
@@ -61,16 +62,28 @@ impl Table {
         }
     }
 
-    /// Returns true if a cell of a run of `plan` belongs to the table. `levels` are the levels of the run.
-    pub fn has(&self, plan: &Plan, levels: &[Level], cell: &Cell) -> bool {
-        let link = self.link.as_deref().map(str::parse).transpose();
-        let own = levels.iter().find(|level| level.name == cell.level).and_then(|level| level.link.clone());
+    /// Returns the names of the levels of the table's cells, in the order of the plan: each level of the plan with the link of the table.
+    /// `levels` are the levels of a run of `plan`.
+    pub fn level_names<'a>(&self, plan: &Plan, levels: &'a [Level]) -> Vec<&'a str> {
+        let texts = plan.distinct_level_names();
+        let name = |level: &String| {
+            let at = texts.iter().position(|text| *text == self.level(level))?;
+            Some(levels.get(at)?.name.as_str())
+        };
+        plan.levels.iter().filter_map(name).collect()
+    }
+
+    /// Returns true if a cell of a run of `plan` belongs to the table and has one of these levels, which [`Self::level_names`] returns.
+    pub fn has(&self, plan: &Plan, levels: &[&str], cell: &Cell) -> bool {
         let mtus = self.mtus(plan);
-        let is_work = |name: &String| name.parse::<Workload>().is_ok_and(|workload| cell.workload == workload.into());
         self.paths(plan).contains(&cell.path)
-            && link.is_ok_and(|link| link == own)
+            && levels.contains(&cell.level.as_str())
             && (mtus.is_empty() || cell.mtu.is_some_and(|mtu| mtus.contains(&mtu)))
-            && self.workloads(plan).iter().any(is_work)
+            && self.has_work(plan, cell.workload)
+    }
+
+    fn has_work(&self, plan: &Plan, work: Work) -> bool {
+        self.workloads(plan).iter().any(|own| own.parse::<Workload>().is_ok_and(|own| work == own.into()))
     }
 
     fn number(&self) -> Option<u32> {
@@ -129,15 +142,37 @@ impl Plan {
             .hint(format!("it has these tables: {}", list.join(", ")))
     }
 
-    /// Drops the tables, so that the plan measures every combination of its own values instead. The plan gets all paths, workloads
-    /// and MTUs of its tables.
-    pub fn drop_tables(&mut self) {
-        let tables = std::mem::take(&mut self.table);
-        for table in tables {
+    /// Drops the tables, so that the plan measures every combination of its own values instead. The plan gets all paths and workloads
+    /// of its tables. `paths` and `workloads` are what the caller measures instead, if it replaces them. The plan gets the MTUs with
+    /// which the tables measure each of these paths with each of these workloads. If there are none, it keeps its own MTUs.
+    pub fn drop_tables(&mut self, paths: Option<&[String]>, workloads: Option<&[String]>) {
+        let own = self.clone();
+        for table in std::mem::take(&mut self.table) {
             add(&mut self.paths, table.paths);
             add(&mut self.workloads, table.workloads);
-            add(&mut self.mtus, table.mtus);
         }
+        let mtus = own.common_mtus(paths.unwrap_or(&self.paths), workloads.unwrap_or(&self.workloads));
+        if !mtus.is_empty() {
+            self.mtus = mtus;
+        }
+    }
+
+    /// Returns the MTUs with which the tables measure each of these paths with each of these workloads.
+    fn common_mtus(&self, paths: &[String], workloads: &[String]) -> Vec<u32> {
+        let mut common: Option<Vec<u32>> = None;
+        for (path, workload) in paths.iter().flat_map(|path| workloads.iter().map(move |workload| (path, workload))) {
+            let work = workload.parse::<Workload>().map(Work::from);
+            let has = |table: &&Table| {
+                table.paths(self).contains(path) && work.as_ref().is_ok_and(|work| table.has_work(self, *work))
+            };
+            let mut mtus = Vec::new();
+            self.table.iter().filter(has).for_each(|table| add(&mut mtus, table.mtus(self).to_vec()));
+            if let Some(common) = &common {
+                mtus.retain(|mtu| common.contains(mtu));
+            }
+            common = Some(mtus);
+        }
+        common.unwrap_or_default()
     }
 
     /// Refuses tables that have no name or the name of another table, and too many tables.
@@ -208,7 +243,8 @@ mod tests {
         assert_eq!(again, all);
         assert_eq!(again.matrix_with(&matrix.levels).unwrap().cells, matrix.cells);
         for (table, from) in all.table.iter().zip([0, 4, 8, 12]) {
-            let has: Vec<usize> = (0..16).filter(|at| table.has(&all, &matrix.levels, &matrix.cells[*at])).collect();
+            let levels = table.level_names(&all, &matrix.levels);
+            let has: Vec<usize> = (0..16).filter(|at| table.has(&all, &levels, &matrix.cells[*at])).collect();
             assert_eq!(has, (from..from + 4).collect::<Vec<_>>(), "{}", table.id);
         }
     }
@@ -245,9 +281,45 @@ mod tests {
     #[test]
     fn without_its_tables_a_plan_has_the_values_of_all_tables() {
         let mut dropped = plan(PLAN);
-        dropped.drop_tables();
+        dropped.drop_tables(None, None);
         assert_eq!(dropped.paths, ["vswitch", "guestlan-qdio"]);
-        assert_eq!((dropped.workloads.len(), dropped.mtus), (2, vec![1500, 8992]));
+        assert_eq!((dropped.workloads.len(), dropped.mtus), (2, vec![1500]));
+    }
+
+    #[test]
+    fn without_its_tables_a_plan_has_the_mtus_with_which_they_measure_its_cells() {
+        let mtus = |paths: &[&str], workloads: &[&str]| {
+            let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+            let mut dropped = plan(PLAN);
+            dropped.drop_tables(Some(&texts(paths)), Some(&texts(workloads)));
+            dropped.mtus
+        };
+        assert_eq!(mtus(&["vswitch"], &["rr:1/1"]), [1500, 8992]);
+        assert_eq!(mtus(&["vswitch"], &["rr-1-1", "crr-64-8k"]), [1500], "no table measures CRR with 8992");
+        assert_eq!(mtus(&["vswitch", "guestlan-qdio"], &["rr-1-1"]), [1500]);
+        for others in [&["veth"][..], &[]] {
+            assert_eq!(mtus(others, &["rr-1-1"]), [1500], "{others:?}");
+        }
+        let mut large = plan(&PLAN.replace("[\"guestlan-qdio\"]", "[\"guestlan-qdio\"]\nmtus = [8992]"));
+        large.drop_tables(Some(&["guestlan-qdio".to_owned()]), Some(&["rr-1-1".to_owned()]));
+        assert_eq!(large.mtus, [8992], "no table measures the path with the plan's own MTU");
+    }
+
+    #[test]
+    fn cells_of_a_level_with_a_link_belong_to_tables() {
+        for (text, link) in
+            [(PLAN.replace("\"420\", \"430\"", "\"430@link:latency=1ms\""), None), (PLAN.into(), Some("off"))]
+        {
+            let mut own = plan(&text);
+            own.keep_tables(&["1".to_owned()]).unwrap();
+            own.table[0].link = link.map(str::to_owned);
+            let matrix = own.matrix().unwrap();
+            let levels = own.table[0].level_names(&own, &matrix.levels);
+            assert!(!matrix.cells.is_empty());
+            for cell in &matrix.cells {
+                assert!(own.table[0].has(&own, &levels, cell), "{cell}");
+            }
+        }
     }
 
     #[test]

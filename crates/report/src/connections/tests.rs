@@ -58,7 +58,10 @@ fn trials(plan: &Plan, rounds: u32, rate: impl Fn(&Cell) -> f64) -> Vec<TrialRec
 }
 
 fn run(rounds: u32, rate: impl Fn(&Cell) -> f64) -> Run {
-    let plan = Plan::load("linux2009").unwrap();
+    run_of(Plan::load("linux2009").unwrap(), rounds, rate)
+}
+
+fn run_of(plan: Plan, rounds: u32, rate: impl Fn(&Cell) -> f64) -> Run {
     let levels = plan.matrix().unwrap().levels;
     let trials = trials(&plan, rounds, rate);
     let mut run = Run { levels, ..testing::run("run", trials) };
@@ -89,7 +92,7 @@ fn the_plan_has_the_connections_of_the_document_with_their_mtus_and_workloads() 
             let table = plan.table.iter().find(|table| table.id == side.connection).unwrap();
             for work in &stated.workloads {
                 let is_here = |cell: &&Cell| {
-                    table.has(&plan, &matrix.levels, cell)
+                    table.has(&plan, &table.level_names(&plan, &matrix.levels), cell)
                         && cell.mtu == Some(side.mtu)
                         && cell.workload.to_string() == *work
                 };
@@ -164,6 +167,41 @@ fn an_entry_of_the_overview_can_fail_and_can_be_open() {
     let large = &entry(&part, "large-mtu-website").checked;
     assert_eq!((large.verdict, large.count("for"), large.count("open")), (FindingVerdict::CannotTell, 1, 1));
     assert!(format!("{:?}", large.cases[1].speaks).contains("did not measure osa-10gbe with MTU 8992"), "{large:?}");
+}
+
+#[test]
+fn the_overview_of_a_run_with_several_levels_is_about_the_first_level() {
+    let mut both = Plan::load("linux2009").unwrap();
+    both.levels = vec!["430".into(), "430-packing".into()];
+    let plain = |cell: &Cell| {
+        let level = cell.level.replace("430-packing", "").replace("430", "").trim().to_owned();
+        rate(&Cell { level: if level.is_empty() { "plain".into() } else { level }, ..cell.clone() })
+    };
+    // The second level is slower with large MTUs, and a fast adapter has only the second level.
+    let slower = |cell: &Cell| plain(cell) * if cell.level.contains("packing") { 0.1 } else { 1.0 };
+    let mut run = run_of(both, 12, slower);
+    let matrix = of_run(&run).unwrap();
+    assert!(matrix.overview.iter().all(|entry| entry.checked.verdict == FindingVerdict::Holds));
+    assert!(matrix.workloads.iter().all(|block| block.lines.len() == 20), "one line for each connection and MTU");
+    run.trials.retain(|trial| trial.cell.path != "qdio-10gbe" || trial.cell.level.contains("packing"));
+    let part = of_run(&run).unwrap();
+    let large = &entry(&part, "large-mtu-website").checked;
+    assert!(format!("{:?}", large.cases[1].speaks).contains("did not measure osa-10gbe with MTU 8992"), "{large:?}");
+}
+
+#[test]
+fn a_page_of_several_runs_has_the_matrix_of_each() {
+    let runs = ["first", "second"].map(|name| Run { directory: name.into(), ..run(12, rate) });
+    let page = html::html(&runs, &[]).unwrap();
+    for id in ["overview-2009", "matrix-2009"] {
+        let section = page.split_once(&format!("id=\"{id}\"")).unwrap().1.split_once("<section").unwrap().0;
+        assert_eq!(page.matches(&format!("id=\"{id}\"")).count(), 1);
+        for name in ["<h3>first</h3>", "<h3>second</h3>"] {
+            assert_eq!(section.matches(name).count(), 1, "{id}: {name}");
+        }
+    }
+    let single = html::html(&runs[..1], &[]).unwrap();
+    assert!(!single.contains("<h3>first</h3>"));
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! The sections on the networking matrix of 2009: a chart of the rates and one of the server's CPU times for each workload, and the
 //! overview of throughput.
 
+use super::ShownRun;
 use super::bars::{Bar, Fill, bars};
-use super::page::{Figure, figure, heads, table};
+use super::page::{Figure, Section, figure, heads, table};
 use crate::connections::text::ABOUT;
 use crate::connections::{Block, Connections, Entry, Line};
 use crate::words::{capital, number};
@@ -11,16 +12,40 @@ use crate::zvm::table::ratio_text;
 use maud::{Markup, html};
 
 /// The heading of the section with the overview.
-pub(super) const OVERVIEW: &str = "Networking throughput overview of 2009, published and measured";
+const OVERVIEW: &str = "Networking throughput overview of 2009, published and measured";
 /// The heading of the section with the charts.
-pub(super) const MATRIX: &str = "The matrix of 2009";
+const MATRIX: &str = "The matrix of 2009";
 
-/// Returns the overview.
-pub(super) fn overview(connections: &Connections) -> Markup {
+/// The text above the charts.
+const CHARTS: &str =
+    "Transactions or megabytes per second, and the CPU time of the server for each of them, with 10 connections.";
+
+/// Returns the sections with the overviews and the charts of all runs that have measured the matrix.
+pub(super) fn sections(shown: &[ShownRun<'_>]) -> Vec<Section> {
+    let own = || shown.iter().filter_map(|one| Some((one, one.connections.as_ref()?)));
+    if own().next().is_none() {
+        return Vec::new();
+    }
+    let of_runs = |about: &str, body: fn(&Connections) -> Markup| {
+        html! {
+            p class="soft" { (about) }
+            @for (one, connections) in own() {
+                @if shown.len() > 1 { h3 { (one.name) } }
+                (body(connections))
+            }
+        }
+    };
+    vec![
+        Section::open("overview-2009", OVERVIEW, of_runs(ABOUT, overview)),
+        Section::folded("matrix-2009", MATRIX, of_runs(CHARTS, charts)),
+    ]
+}
+
+/// Returns the overview of one run.
+fn overview(connections: &Connections) -> Markup {
     html! {
-        p class="soft" { (ABOUT) }
         @for (row, entries) in connections.rows() {
-            h3 { (row) }
+            h4 { (row) }
             (table(&heads(&["work", "published", "measured", "here"]), &entries.iter().map(|one| line(one)).collect::<Vec<_>>(), 0..0))
             @for one in &entries { (of_entry(one)) }
         }
@@ -51,10 +76,9 @@ fn of_entry(entry: &Entry) -> Markup {
     }
 }
 
-/// Returns the charts of all workloads.
-pub(super) fn charts(connections: &Connections) -> Markup {
+/// Returns the charts of all workloads of one run.
+fn charts(connections: &Connections) -> Markup {
     html! {
-        p class="soft" { "Transactions or megabytes per second, and the CPU time of the server for each of them, with 10 connections." }
         div class="charts" {
             @for block in &connections.workloads {
                 (figure(&rates(block)))
