@@ -322,6 +322,23 @@ fn every_cell_of_the_plans_about_single_settings_can_be_measured_and_belongs_to_
 }
 
 #[test]
+fn each_cell_of_a_plan_with_findings_belongs_to_a_finding() {
+    // The plan windows compares more sizes than its findings are about.
+    let names = Plan::names().into_iter().filter(|name| *name != "windows");
+    let plans = names.map(|name| Plan::load(name).unwrap());
+    let mut others = Vec::new();
+    for plan in plans.filter(|plan| !plan.finding.is_empty()) {
+        let belongs = |cell: &Cell, finding: &Finding| {
+            finding.is_about(cell) && [&finding.level, &finding.base].contains(&&cell.level)
+        };
+        let cells = plan.matrix().unwrap().cells;
+        let own = cells.iter().filter(|cell| !plan.finding.iter().any(|finding| belongs(cell, finding)));
+        others.extend(own.map(|cell| format!("{}: {cell}", plan.name)));
+    }
+    assert!(others.is_empty(), "no finding is about these cells:\n{}", others.join("\n"));
+}
+
+#[test]
 fn a_finding_that_no_cell_can_decide_is_refused() {
     let text = |finding: &str| {
         format!(
