@@ -68,7 +68,8 @@ pub(crate) enum NetCommand {
     },
     /// Replace the processes of a running network by another build of siga, while traffic flows.
     ///
-    /// What cannot be replaced goes on, and the command says why (exit status 4).
+    /// Processes that siga cannot replace continue to run. The command prints the reason for each, and ends with exit
+    /// status 4.
     #[command(after_help = upgrade::HELP)]
     Upgrade(upgrade::UpgradeArgs),
     /// Show the running networks and their guests.
@@ -91,8 +92,8 @@ pub(crate) enum NetCommand {
     },
     /// Show the CPU time that each process of a network has used since it started.
     ///
-    /// Virtual time is time in user mode, and total time includes time in the kernel, as in the answer to QUERY TIME of z/VM. Applications
-    /// are listed with the guest whose stack they use, as long as they run.
+    /// Virtual time is time in user mode, and total time includes time in the kernel, as in the answer to QUERY TIME of z/VM. Running
+    /// applications are listed under the guest whose stack they use; applications that have ended are not listed.
     #[command(after_help = "Examples:\n  siga net time figure-1\n  siga net time figure-1 --format json")]
     Time {
         /// Name of the network that `siga net up` started.
