@@ -32,9 +32,9 @@ impl Backlog {
         self.packets.len()
     }
 
-    /// Returns whether half of the queue is in use.
+    /// Returns whether half of the queue is in use. An empty queue never is, whatever its limit.
     pub(super) fn is_half_full(&self) -> bool {
-        self.packets.len() >= self.packets_max / 2 || self.bytes >= self.bytes_max() / 2
+        self.packets.len() >= self.packets_max.div_ceil(2) || self.bytes >= self.bytes_max() / 2
     }
 
     fn bytes_max(&self) -> usize {
@@ -103,6 +103,18 @@ mod tests {
         assert_eq!([push(&mut backlog, 1), push(&mut backlog, 1)], [true, false]);
         backlog.clear();
         assert!(backlog.is_empty() && push(&mut backlog, 1));
+    }
+
+    #[test]
+    fn an_empty_queue_is_not_half_full_even_if_it_takes_one_packet_only() {
+        for (packets_max, half) in [(1, 1), (2, 1), (3, 2), (4, 2)] {
+            let mut backlog = Backlog::new(packets_max);
+            for waiting in 0..half {
+                assert!(!backlog.is_half_full(), "{waiting} of {packets_max}");
+                assert!(push(&mut backlog, 1));
+            }
+            assert!(backlog.is_half_full(), "{half} of {packets_max}");
+        }
     }
 
     #[test]
