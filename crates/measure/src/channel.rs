@@ -95,6 +95,11 @@ impl<R: Read + rustix::fd::AsFd> Lines<R> {
         false
     }
 
+    /// Returns whether the process has sent something that `next` has not returned, or has closed the pipe.
+    fn has_more(&self) -> Result<bool> {
+        Ok(!self.buffer.is_empty() || self.wait(Some(Instant::now()))?)
+    }
+
     /// With a deadline, waits for input until `deadline`, but for at most `NOTICE_TIME_MAX`, so that the caller can check for
     /// an interrupt. Without a deadline, waits without limit. Returns false if no input has arrived.
     fn wait(&self, deadline: Option<Instant>) -> Result<bool> {
@@ -226,6 +231,11 @@ impl ChildProcess {
                 )))
             }
         }
+    }
+
+    /// Returns whether the child has sent an answer that nobody has received, or has ended.
+    pub(crate) fn has_answered(&self) -> Result<bool> {
+        self.output.has_more().map_err(|error| error.at(&self.name))
     }
 
     /// Sends a request and waits for the answer. Returns the errors of `send` and `receive`.

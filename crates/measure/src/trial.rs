@@ -180,6 +180,7 @@ impl Bench<'_> {
         }
         let lost = fixture.losses()?;
         let planted = fixture.planted()?;
+        let beside_before = fixture.neighbours_progress()?;
         // Before the phase, the counters of the hosts are read after all other counters; after the phase, before all others. So
         // the hosts' totals include little CPU time of the other readings.
         let before = fixture.read(true)?;
@@ -187,10 +188,8 @@ impl Bench<'_> {
         let measured = self.measure(&mut fixture, (cell, round), &before)?;
         let hosts = fixture.hosts(At::End, Some(&before))?;
         let after = fixture.read(false)?;
-        let planted = fixture.planted()?.map(|(packets, ns)| {
-            let (packets_before, ns_before) = planted.unwrap_or_default();
-            (packets - packets_before, ns - ns_before)
-        });
+        let beside_after = fixture.neighbours_progress()?;
+        let planted = fixture.planted()?.map(|now| since(now, planted));
         let losses = fixture.losses()?;
         let observed = self.observe(&mut fixture, &after, planted.is_some())?;
         let offered = self.offer(&mut fixture, cell, &measured)?;
@@ -216,7 +215,7 @@ impl Bench<'_> {
             elapsed_ns: measured.elapsed_ns,
             client: measured.report.counts,
             server: measured.server,
-            flags: flags(workload, &measured, self.plan.seconds)?,
+            flags: [flags(workload, &measured, self.plan.seconds)?, fixture.neighbours_flaws()?].concat(),
             latency: measured.report.latency,
             corrected: measured.report.corrected,
             slices: measured.report.slices,
@@ -224,6 +223,7 @@ impl Bench<'_> {
             fairness: jain(cell, measured.report.pair_sums),
             jitter_ns: jitter(measured.report.jitter),
             beside: measured.report.beside,
+            neighbours_rate: beside_after.zip(beside_before).map(|(after, before)| after.rate_since(before)),
             cpu,
             command: None,
             observer: observed.observer,
@@ -358,6 +358,12 @@ fn until_it_runs<T>(mut attempt: impl FnMut() -> Result<T>, mut progress: impl F
         }
     }
     attempt()
+}
+
+/// Returns the packets and the CPU time that the CPU-cost injector has added since `before`.
+fn since((packets, ns): (u64, u64), before: Option<(u64, u64)>) -> (u64, u64) {
+    let (packets_before, ns_before) = before.unwrap_or_default();
+    (packets - packets_before, ns - ns_before)
 }
 
 /// Returns the error for a trial that completed no unit (transaction or megabyte). If `flags` contains no problem that explains

@@ -266,6 +266,7 @@ fn trial(cell: Cell, round: u32, sample: &Sample) -> Result<TrialRecord> {
         fairness: None,
         jitter_ns: None,
         beside: None,
+        neighbours_rate: None,
         cpu: CpuRecord {
             hosts: 1,
             cpus: 1,

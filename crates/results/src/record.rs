@@ -67,6 +67,10 @@ pub struct TrialRecord {
     /// What the streams beside RR carried. `None` for other workloads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<BesideRecord>,
+    /// Transactions per second of the neighbours: the two guests with traffic of their own on the cards of client and server. `None`
+    /// if the level sets no neighbours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub neighbours_rate: Option<f64>,
     /// CPU counters over the same interval as the counts.
     pub cpu: CpuRecord,
     /// What a command used. `None` if the cell measures a path.

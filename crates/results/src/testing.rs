@@ -32,6 +32,7 @@ pub fn trial(path: &str, round: u32, busy_ms: u64, profile: Option<ProfileRecord
         fairness: None,
         jitter_ns: None,
         beside: None,
+        neighbours_rate: None,
         cpu: CpuRecord {
             hosts: 1,
             cpus: 2,

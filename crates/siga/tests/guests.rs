@@ -406,8 +406,7 @@ fn guests_have_the_sysctls_of_a_level() {
 #[test]
 fn traffic_in_output_queue_0_of_a_shared_card_comes_first() {
     let bench = Bench::new();
-    let levels = "beside-queue-0,own-queue-0";
-    let mut ratios = Vec::new();
+    let (levels, mut ratios) = ("beside-queue-0,own-queue-0", Vec::new());
     // Other load on the host can keep the neighbours from sending.
     for _ in 0..5 {
         measure(&bench, &format!("--path qdio-1gbe --mtu 8992 --workload strg:20/1m --clients 1 --level {levels}"));
@@ -415,6 +414,7 @@ fn traffic_in_output_queue_0_of_a_shared_card_comes_first() {
         fs::remove_dir_all(bench.path("run")).unwrap();
         let rate = |level: &str| {
             let trial = trials.iter().find(|trial| trial["cell"]["level"] == level).unwrap();
+            assert!(trial["neighbours_rate"].is_number() && trial["flags"].as_array().unwrap().is_empty(), "{trial:#}");
             trial["client"]["received"].as_f64().unwrap() / trial["elapsed_ns"].as_f64().unwrap()
         };
         ratios.push(rate("beside-queue-0") / rate("own-queue-0"));

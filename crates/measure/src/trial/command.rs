@@ -84,6 +84,7 @@ impl Bench<'_> {
             fairness: None,
             jitter_ns: None,
             beside: None,
+            neighbours_rate: None,
             cpu,
             command: Some(CommandRecord {
                 server: served.map(|used| used.record.processes),

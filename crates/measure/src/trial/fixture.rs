@@ -2,7 +2,7 @@
 //! agents.
 
 use super::ends::{Ends, build, choice, everywhere, existing, network, no_path, raise, raise_own};
-use super::neighbours::Neighbours;
+use super::neighbours::{Neighbours, Progress};
 use super::reach::{self, End, Existing};
 use super::reading::{Reading, RunTimes, run_times};
 use super::series::Pids;
@@ -235,6 +235,16 @@ impl Fixture {
             self.server_does(&Order::Resume { stride: limits::STAMP_STRIDE_BYTES })?;
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// Returns what the neighbours have done so far. `None` if the cards have none.
+    pub(super) fn neighbours_progress(&mut self) -> Result<Option<Progress>> {
+        self.neighbours.as_mut().map(Neighbours::progress).transpose()
+    }
+
+    /// Returns a flaw if the traffic of the neighbours has ended during the trial.
+    pub(super) fn neighbours_flaws(&mut self) -> Result<Vec<String>> {
+        Ok(self.neighbours.as_mut().map_or(Ok(None), Neighbours::flaw)?.into_iter().collect())
     }
 
     /// Sends `order` to the server and waits for the answer `Resumed`.
