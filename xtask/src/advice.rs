@@ -1,4 +1,4 @@
-//! The page of advice: recommendations about networks, and whether they hold on siga's networks.
+//! The page of advice: recommendations about networks, and siga's verdicts.
 //!
 //! `advice/items.toml` has the recommendations. Each names the findings of a plan that decide it, or says why siga cannot decide it. The
 //! results are in `docs/advice/PLAN.json`, one file for each plan that was measured. `--take RUN` writes such a file from a run. A
@@ -9,9 +9,10 @@ mod page;
 mod results;
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use self::items::{Basis, Section};
-use self::results::Results;
+use self::items::{Basis, Plans, Section, Sides};
+use self::results::{Results, Shipped};
 use crate::command;
 use crate::tidy::{self, Problem};
 
@@ -21,8 +22,8 @@ const PAGE_PATH: &str = "docs/advice.md";
 const ITEMS_PATH: &str = "xtask/src/advice/items.toml";
 /// The folder with the results of plans.
 const RESULTS_PATH: &str = "docs/advice";
-/// The command that prints a run as JSON, if the user names no program.
-const SHOW: &str = "cargo run --quiet --release --package siga -- show";
+/// The program that reads runs and plans, if the user names none.
+const PROGRAM: &str = "cargo run --quiet --release --package siga --";
 
 /// The options of `cargo xtask advice`.
 #[derive(Debug, clap::Args)]
@@ -41,20 +42,7 @@ pub(crate) struct Options {
 /// Writes the page, or compares it with its data. Returns an error if the data contradicts the plans.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     if let Some(run) = &options.take {
-        let mut show = match &options.siga {
-            Some(program) => {
-                let mut show = std::process::Command::new(program);
-                show.arg("show");
-                show
-            }
-            None => command::command(root, SHOW),
-        };
-        show.arg(run).args(["--format", "json"]);
-        let (plan, text) = results::reduced(&command::output(show)?)?;
-        let folder = root.join(RESULTS_PATH);
-        let path = folder.join(format!("{plan}.json"));
-        let written = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&path, text));
-        written.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        take(root, run, options.siga.as_deref())?;
     }
     let Data { sections, results, problems } = look(root)?;
     let written = page::markdown(&sections, &results);
@@ -66,6 +54,52 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
         return Err(format!("{PAGE_PATH} does not match its data; write the page with `cargo xtask advice`"));
     }
     tidy::conclude("advice", &problems)
+}
+
+/// Writes the file of results of a run, which `program` reads.
+fn take(root: &Path, run: &Path, program: Option<&Path>) -> Result<(), String> {
+    let siga = || program.map_or_else(|| command::command(root, PROGRAM), Command::new);
+    let mut show = siga();
+    show.arg("show").arg(run).args(["--format", "json"]);
+    let listed = |plan: &str| {
+        let mut list = siga();
+        list.args(["plan", plan]);
+        command::output(list)
+    };
+    let mut tree = Tree { plans: plans(root), listed };
+    let (plan, text) = results::reduced(&command::output(show)?, &mut tree)?;
+    let folder = root.join(RESULTS_PATH);
+    let path = folder.join(format!("{plan}.json"));
+    let written = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&path, text));
+    written.map_err(|error| format!("cannot write {}: {error}", path.display()))
+}
+
+/// The plans of the source tree, and a function that lists the cells of a plan.
+struct Tree<F, L> {
+    plans: Plans<F>,
+    listed: L,
+}
+
+impl<F: Fn(&str) -> Vec<String>, L: FnMut(&str) -> Result<String, String>> Shipped for Tree<F, L> {
+    fn listed(&mut self, plan: &str) -> Result<String, String> {
+        (self.listed)(plan)
+    }
+
+    fn sides(&mut self, plan: &str, finding: &str) -> Option<Sides> {
+        self.plans.sides(plan, finding)
+    }
+}
+
+/// Returns the plans of a source tree. The document of a study states findings, too.
+fn plans(root: &Path) -> Plans<impl Fn(&str) -> Vec<String>> {
+    Plans::new(move |name| {
+        let texts = ["plans", "published"].map(|folder| read(&root.join(folder).join(format!("{name}.toml"))));
+        texts.into_iter().flatten().collect()
+    })
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
 /// Compares the page with its data, as `cargo xtask ci` does.
@@ -83,15 +117,9 @@ struct Data {
 
 /// Reads the data of the page.
 fn look(root: &Path) -> Result<Data, String> {
-    let read =
-        |path: &Path| std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()));
     let sections = items::read(&read(&root.join(ITEMS_PATH))?)?;
     let results = results::all(&root.join(RESULTS_PATH))?;
-    // The document of a study states findings, too.
-    let mut plans = items::Plans::new(|name| {
-        let texts = ["plans", "published"].map(|folder| read(&root.join(folder).join(format!("{name}.toml"))));
-        texts.into_iter().flatten().collect()
-    });
+    let mut plans = plans(root);
     let mut problems = Vec::new();
     for advice in sections.iter().flat_map(|section| &section.advice) {
         let Basis::Findings { plan, findings } = &advice.basis else { continue };
@@ -102,6 +130,16 @@ fn look(root: &Path) -> Result<Data, String> {
         }));
     }
     for result in &results {
+        let stale = result.findings.iter().filter(|finding| {
+            plans.has(&result.plan, &finding.id) && plans.sides(&result.plan, &finding.id) != finding.sides
+        });
+        problems.extend(stale.map(|finding| {
+            let what = format!(
+                "finding {} of plan {} compares other levels now; measure the plan again",
+                finding.id, result.plan
+            );
+            Problem::new(format!("{RESULTS_PATH}/{}.json", result.plan), what)
+        }));
         let missing = result.findings.iter().filter(|finding| !plans.has(&result.plan, &finding.id));
         problems.extend(missing.map(|finding| {
             let what = format!("plan {} has no finding {}; measure the plan again", result.plan, finding.id);

@@ -96,7 +96,7 @@ enum Task {
     /// Print each requirement of the implemented RFCs with its code and test, or the reason why siga does not fulfil
     /// it
     Rfc(rfc::Options),
-    /// Write docs/advice.md: recommendations about networks, and whether the results of plans support them
+    /// Write docs/advice.md: recommendations about networks, and siga's verdicts
     Advice(advice::Options),
     /// Search for inputs that break a promise (fuzzing; needs a C++ compiler)
     Fuzz(fuzz::Options),

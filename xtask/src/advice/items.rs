@@ -81,10 +81,13 @@ fn list(table: &Table, key: &str) -> Result<Vec<Table>, String> {
     tables.collect()
 }
 
+/// The level of a finding and its base, which are the two sides of its ratios.
+pub(super) type Sides = (String, String);
+
 /// The findings of plans, which are read when they are needed.
 pub(super) struct Plans<F> {
     read: F,
-    findings: BTreeMap<String, Vec<String>>,
+    findings: BTreeMap<String, Vec<(String, Option<Sides>)>>,
 }
 
 impl<F: Fn(&str) -> Vec<String>> Plans<F> {
@@ -95,12 +98,21 @@ impl<F: Fn(&str) -> Vec<String>> Plans<F> {
 
     /// Returns whether a plan has a finding with this name.
     pub(super) fn has(&mut self, plan: &str, finding: &str) -> bool {
+        self.findings(plan).iter().any(|(own, _)| own == finding)
+    }
+
+    /// Returns the sides of a finding. `None` if it compares no levels, but paths, as the findings of a document.
+    pub(super) fn sides(&mut self, plan: &str, finding: &str) -> Option<Sides> {
+        self.findings(plan).iter().find(|(own, _)| own == finding).and_then(|(_, sides)| sides.clone())
+    }
+
+    fn findings(&mut self, plan: &str) -> &[(String, Option<Sides>)] {
         let read = &self.read;
-        let own = self.findings.entry(plan.to_owned()).or_insert_with(|| {
+        self.findings.entry(plan.to_owned()).or_insert_with(|| {
             let tables = read(plan).into_iter().filter_map(|text| text.parse::<Table>().ok());
             let findings = tables.flat_map(|table| list(&table, "finding").unwrap_or_default());
-            findings.filter_map(|finding| string(&finding, "id").ok()).collect()
-        });
-        own.iter().any(|own| own == finding)
+            let sides = |finding: &Table| string(finding, "level").ok().zip(string(finding, "base").ok());
+            findings.filter_map(|finding| Some((string(&finding, "id").ok()?, sides(&finding)))).collect()
+        })
     }
 }

@@ -6,17 +6,19 @@ use super::items::{Advice, Basis, Section};
 use super::results::{Finding, Results};
 
 const HEAD: &str = "\
-# Advice about networks, and whether it holds here
+# Recommendations about networks, and siga's verdicts
 
-z/VM's documents and a presentation of 2009 on the performance of networks with Linux on System z recommend connectivities, MTUs, numbers of
-buffers and sizes of windows. This page lists these recommendations. For each, it names the plan that decides it on siga's networks, and the
-verdict of the last measurement. A verdict is about siga on one machine, and not about the hardware.
+z/VM's documents and a document of 2009 on the performance of networks with Linux on System z recommend connectivities, MTUs, numbers of
+buffers and sizes of windows. This page lists these recommendations. For each, it names the plan that decides it, and the verdict of the last
+measurement. A verdict is about one machine with siga's networks, or with those of the kernel in the plan `firewall`. It is not about the
+hardware.
 
 - *holds*: every case supports the finding of the plan. *does not hold*: at least one case contradicts it. *cannot tell*: neither.
   [Reading reports](reading.md#what-the-report-found-and-whether-it-holds) has the rules.
-- *not measured yet*: the plan exists, but no result is stored for it.
-- The ratios are the smallest and the largest of all cases: the figure with the recommended setting, divided by the figure without it.
-  [Settings and what they are worth](knobs.md) explains the plans.
+- *not measured yet*: no result is stored.
+- *not applicable*: siga does not have the feature, or a measurement cannot show its effect. Other text: a fact that needs no measurement.
+- A ratio is the figure at the finding's level, divided by the figure at its base. The page shows the smallest and the largest ratio of all
+  cases. [Effects of single settings](knobs.md) explains the plans and their levels.
 
 To measure a plan and to update this page, run these commands on a quiet machine. The last command writes the results into `docs/advice/`,
 and then this page:
@@ -73,7 +75,8 @@ fn words(finding: &Finding) -> String {
     let verdict = &finding.verdict;
     let cases = format!("{for_it} of {} cases support it", for_it + against + open);
     let against = if against > 0 { format!(", {against} contradict it") } else { String::new() };
-    let ratios = finding.ratios.map(|(least, most)| format!("; ratios {least:.2} to {most:.2}"));
+    let sides = finding.sides.as_ref().map(|(level, base)| format!(" of `{level}` to `{base}`")).unwrap_or_default();
+    let ratios = finding.ratios.map(|(least, most)| format!("; ratios{sides}: {least:.2} to {most:.2}"));
     format!("**{verdict}** ({cases}{against}{})", ratios.unwrap_or_default())
 }
 
