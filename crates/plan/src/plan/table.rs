@@ -296,6 +296,7 @@ mod tests {
         };
         assert_eq!(mtus(&["vswitch"], &["rr:1/1"]), [1500, 8992]);
         assert_eq!(mtus(&["vswitch"], &["rr-1-1", "crr-64-8k"]), [1500], "no table measures CRR with 8992");
+        assert_eq!(mtus(&["vswitch"], &["crr-64-8k", "rr-1-1"]), [1500]);
         assert_eq!(mtus(&["vswitch", "guestlan-qdio"], &["rr-1-1"]), [1500]);
         for others in [&["veth"][..], &[]] {
             assert_eq!(mtus(others, &["rr-1-1"]), [1500], "{others:?}");
