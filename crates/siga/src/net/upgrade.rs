@@ -51,7 +51,7 @@ pub(super) fn run(args: &UpgradeArgs) -> Result<()> {
         }
     }
     if kept > 0 {
-        return Err(Error::incomplete(format!("{kept} guests have the old build"))
+        return Err(Error::incomplete(format!("guests with the old build: {kept}"))
             .hint("docs/upgrade.md says what cannot be replaced while it runs"));
     }
     Ok(())

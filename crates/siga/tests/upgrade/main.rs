@@ -68,7 +68,7 @@ fn upgrade(network: &Network, guests: [&str; 2], to: Option<&Path>) -> String {
     let output = network.siga(&arguments);
     let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert_eq!(output.status.code(), Some(4), "{out}{err}{}", network.log());
-    assert!(err.contains("2 guests have the old build"), "{err}");
+    assert!(err.contains("guests with the old build: 2"), "{err}");
     for guest in guests {
         assert!(out.contains(&format!("{guest}: not replaced, and goes on: applications use the stack")), "{out}");
     }
@@ -288,7 +288,7 @@ fn guests_with_applications_keep_their_processes_and_others_are_replaced() {
     let after = ["client", "router", "server"].map(|guest| network.pid(guest));
     assert_eq!(status, Some(4), "{text}");
     assert!(text.contains("server: not replaced, and goes on: applications use the stack of the guest: 1"), "{text}");
-    assert!(text.contains("1 guests have the old build"), "{text}");
+    assert!(text.contains("guests with the old build: 1"), "{text}");
     assert_eq!(after[2], before[2]);
     assert!(after[0] != before[0] && after[1] != before[1]);
     // Applications of old and new guests reach each other.
