@@ -156,6 +156,8 @@ fn deviation(one: usize, two: usize, all: usize) -> f64 {
 fn modelled_links_lose_delay_and_repeat_as_netem_does() {
     let world = World::up("netem", &Setup { network: "type = \"vswitch\"\nmtu = 1500", ..Setup::default() });
     join_by_veth(&world.red, &world.blue);
+    // Otherwise, red would ask for the Ethernet address of blue over a link that loses its questions.
+    [Side::address(Blue, false), "10.9.0.2"].into_iter().for_each(|address| keep_neighbour(&world.red, address));
     let mut wrong = Vec::new();
     for case in CASES {
         world.link(&["red", case.link, "--direction", "from-station"]);
@@ -207,4 +209,14 @@ fn join_by_veth(red: &Place, blue: &Place) {
         place.run(&format!("ip addr add {address} dev peer"));
         place.run("ip link set peer up");
     }
+}
+
+/// Makes a place keep the Ethernet address of a neighbour.
+fn keep_neighbour(place: &Place, address: &str) {
+    place.run(&format!("ping -c 1 -W 5 {address}"));
+    let known = place.run(&format!("ip neigh show to {address}"));
+    let words: Vec<&str> = known.split_whitespace().collect();
+    let value = |name: &str| words[words.iter().position(|word| *word == name).unwrap() + 1];
+    let (interface, mac) = (value("dev"), value("lladdr"));
+    place.run(&format!("ip neigh replace {address} lladdr {mac} dev {interface} nud permanent"));
 }
