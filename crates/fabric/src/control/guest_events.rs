@@ -24,13 +24,13 @@ use std::time::Instant;
 impl GuestEvent {
     /// Returns the number of descriptors that the event must carry, and the phases in which a guest may send the event.
     fn rule(&self) -> (usize, &'static [Phase]) {
-        const CONFIGURED: &[Phase] = &[Phase::Configured, Phase::Runs];
+        const CONFIGURED: &[Phase] = &[Phase::Configured, Phase::Succeeds, Phase::Runs];
         match self {
             Self::Hello { .. } => (0, &[Phase::Begun]),
-            Self::Ready { .. } => (0, &[Phase::Configured]),
+            Self::Ready { .. } => (0, &[Phase::Configured, Phase::Succeeds]),
             Self::Inventory { .. } => (0, &[Phase::Adopted]),
             Self::Port { .. } => (1, &[Phase::Adopted]),
-            Self::Failed(_) => (0, &[Phase::Begun, Phase::Configured, Phase::Adopted, Phase::Runs]),
+            Self::Failed(_) => (0, &[Phase::Begun, Phase::Configured, Phase::Succeeds, Phase::Adopted, Phase::Runs]),
             Self::Memory { .. } | Self::Direct { event: DirectRequest::Memory { .. }, .. } => (1, CONFIGURED),
             Self::ApplicationMemory { .. } => (2, CONFIGURED),
             Self::Couple { .. }

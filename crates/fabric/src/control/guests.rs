@@ -60,6 +60,8 @@ pub(super) enum Phase {
     Begun,
     /// The process has received its configuration. It may send `Ready`.
     Configured,
+    /// The process has replaced one that ran, and does its work. It may send `Ready`.
+    Succeeds,
     /// The process already ran when this control program started. It may send the parts of its `Inventory` (its list of pairs and
     /// applications) until the last part.
     Adopted,
@@ -491,7 +493,7 @@ impl Control {
     pub(super) fn status_of(&self, name: &Name) -> Option<GuestStatus> {
         let guest = self.guests.get(name)?;
         let external = self.topology.guests[name].external;
-        let state = match (&guest.process, guest.runs()) {
+        let state = match (&guest.process, guest.runs() || guest.phase == Some(Phase::Succeeds)) {
             (_, true) => GuestState::Running,
             (Some(_), false) => GuestState::Starting,
             (None, false) if external => GuestState::Waiting,

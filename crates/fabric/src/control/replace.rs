@@ -494,7 +494,7 @@ impl Control {
             process
         });
         if let Err(error) =
-            self.begin_process(name, Phase::Configured, process, channel).and_then(|()| self.run.succeed(name))
+            self.begin_process(name, Phase::Succeeds, process, channel).and_then(|()| self.run.succeed(name))
         {
             self.log.of_guest(name, &format!("guest {name}: {error}"));
         }

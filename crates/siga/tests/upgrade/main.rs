@@ -166,12 +166,12 @@ impl Ends {
     }
 
     /// Checks that no frame was lost and that all came in their order. A busy host delays frames, so that a stack sends them again, but
-    /// then the first one arrives, too.
+    /// then the first one arrives, too, and the peer reports that one came twice (perhaps more than once).
     fn lost_nothing(&self, network: &Network) {
         println!("{self:?}");
         let log = network.log();
         let late: Vec<&str> = log.lines().filter(|line| line.contains("too late to pass on")).collect();
-        assert!(self.early == 0 && self.retransmissions == self.duplicates, "{self:?}, {late:#?}");
+        assert!(self.early == 0 && self.retransmissions <= self.duplicates, "{self:?}, {late:#?}");
     }
 }
 
