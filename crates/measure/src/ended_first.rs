@@ -16,12 +16,14 @@ pub(crate) struct EndedFirst {
 
 impl EndedFirst {
     const FILE: &str = "/proc/self/oom_score_adj";
-    /// The largest value.
+    /// The largest value, for the processes of a command with a limit of its own.
     const FIRST: &str = "1000";
+    /// The value for all other processes of a run with a limit. One of them starts such a command, and must outlive it.
+    const SECOND: &str = "500";
 
     /// Begins if the memory of the run has a limit. So siga can report that the memory was used up.
     pub(crate) fn of_run() -> Option<Self> {
-        IS_LIMITED.load(Ordering::Relaxed).then(Self::begin)
+        IS_LIMITED.load(Ordering::Relaxed).then(|| Self::with(Self::SECOND))
     }
 
     /// Says whether the memory of the run has a limit.
@@ -30,8 +32,12 @@ impl EndedFirst {
     }
 
     pub(crate) fn begin() -> Self {
+        Self::with(Self::FIRST)
+    }
+
+    fn with(value: &str) -> Self {
         // Where a sandbox hides the file, the kernel chooses by size.
-        let before = fs::read_to_string(Self::FILE).ok().filter(|_| fs::write(Self::FILE, Self::FIRST).is_ok());
+        let before = fs::read_to_string(Self::FILE).ok().filter(|_| fs::write(Self::FILE, value).is_ok());
         Self { before }
     }
 }
