@@ -193,7 +193,7 @@ fn figure(name: &str, row: Option<&Row>, scale: Scale) -> Markup {
 
 /// Draws the axis below the rows. The tick at 1 also has the word "same".
 fn axis(scale: Scale) -> Markup {
-    let ticks = ticks(scale);
+    let ticks = scale.spaced_ticks();
     let one = || {
         html! {
             svg class="across" width="100%" height="30" {
@@ -210,20 +210,6 @@ fn axis(scale: Scale) -> Markup {
             @for _ in COUNTED { span class="figure" { span class="what" {} (one()) } }
         }
     }
-}
-
-/// Returns the ticks whose labels have room beside each other: 1, then those at the ends, then those between them.
-fn ticks(scale: Scale) -> Vec<f64> {
-    const APART: f64 = 0.17;
-    let all = scale.ticks();
-    let ends = [all.first().copied(), all.last().copied()];
-    let mut kept: Vec<f64> = Vec::new();
-    for value in std::iter::once(1.0).chain(ends.into_iter().flatten()).chain(all.iter().copied()) {
-        if kept.iter().all(|other| (scale.at(*other) - scale.at(value)).abs() >= APART) {
-            kept.push(value);
-        }
-    }
-    kept
 }
 
 /// Returns why figures are not comparable: the reason of the first one, and the number of the others.
@@ -277,7 +263,7 @@ mod tests {
     fn labels_of_ticks_have_room_and_one_of_them_is_at_1() {
         for (low, high) in [(0.96, 1.04), (0.15, 8.0), (0.9, 40.0), (0.001, 2.0), (0.5, 1.1)] {
             let scale = Scale::Log { low, high };
-            let ticks = ticks(scale);
+            let ticks = scale.spaced_ticks();
             assert_eq!(ticks[0], 1.0);
             assert!(ticks.len() >= 2, "{low} to {high}: {ticks:?}");
             for (at, one) in ticks.iter().enumerate() {

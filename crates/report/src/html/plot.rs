@@ -78,6 +78,27 @@ impl Scale {
     }
 }
 
+impl Scale {
+    /// Returns the ticks whose labels have room beside each other on a short axis of ratios: 1, then those at the ends, then those between
+    /// them.
+    pub(super) fn spaced_ticks(self) -> Vec<f64> {
+        const APART: f64 = 0.2;
+        let all = self.ticks();
+        let ends = [all.first().copied(), all.last().copied()];
+        let mut kept: Vec<f64> = Vec::new();
+        for value in std::iter::once(1.0)
+            .filter(|one| self.holds(*one))
+            .chain(ends.into_iter().flatten())
+            .chain(all.iter().copied())
+        {
+            if kept.iter().all(|other| (self.at(*other) - self.at(value)).abs() >= APART) {
+                kept.push(value);
+            }
+        }
+        kept
+    }
+}
+
 /// Returns a round step for ticks on an axis from zero to `most`, with [`TICKS_MAX`] steps at most.
 fn step(most: f64) -> f64 {
     if !(most.is_finite() && most > 0.0) {

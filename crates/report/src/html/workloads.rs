@@ -225,7 +225,7 @@ fn below(scale: Scale) -> Markup {
                 span class="judged" {
                     span class="what" {}
                     svg class="across" width="100%" height="18" {
-                        @for value in scale.ticks() {
+                        @for value in scale.spaced_ticks() {
                             text class="tick" x=(percent(scale.at(value))) y="13" text-anchor="middle" { (tick(value)) }
                         }
                     }
