@@ -335,7 +335,7 @@ fn neither_a_partner_nor_the_old_process_can_delay_the_change_by_silence() {
 }
 
 #[test]
-fn a_guest_that_cannot_be_replaced_says_why_and_nobody_else_can_answer_for_it() {
+fn a_guest_that_cannot_be_replaced_says_why_and_no_other_guest_can_answer_for_it() {
     let mut play = Play::new();
     play.actor("a").stops_at = Some("prepare");
     play.client.ask(Request::Replace, Vec::new());

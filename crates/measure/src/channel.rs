@@ -233,7 +233,7 @@ impl ChildProcess {
         }
     }
 
-    /// Returns whether the child has sent an answer that nobody has received, or has ended.
+    /// Returns whether the child has sent an answer that this process has not received, or has ended.
     pub(crate) fn has_answered(&self) -> Result<bool> {
         self.output.has_more().map_err(|error| error.at(&self.name))
     }

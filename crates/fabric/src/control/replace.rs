@@ -137,7 +137,7 @@ impl Control {
         Ok(())
     }
 
-    /// Begins the next replacement, or answers the client if there is none.
+    /// Begins the next replacement. If no guest is left, answers the client.
     fn replace_next(&mut self) {
         while self.replacements.now.is_none() {
             let Some(name) = self.replacements.queue.pop_front() else {

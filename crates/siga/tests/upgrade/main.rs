@@ -328,7 +328,7 @@ fn a_control_program_that_fails_to_take_over_leaves_the_network_to_the_old_one()
     let mut heir = Client::connect_at(&network.run_dir(), &network.name).unwrap();
     heir.request(Request::HandOver).unwrap();
     let refused = network.siga(&["status", "returned"]);
-    assert_eq!(refused.status.code(), Some(3), "nobody has the network now");
+    assert_eq!(refused.status.code(), Some(3), "no control program has the network now");
     // It ends without the guests.
     drop(heir);
     wait_until("the old control program", || network.siga(&["status", "returned"]).status.success());
